@@ -36,8 +36,8 @@ from dispatcher.controller.scheduling.garbage import short_collections
 from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.takeover import load
-from dispatcher.core.lifecycle import first_steps
-from dispatcher.core.lifecycle.first_steps import Submission
+from dispatcher.core.lifecycle import first_changes
+from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pods import Pod, PodPhase
@@ -158,7 +158,7 @@ def submitted(number: int, mix: Mix, now: datetime, namespaces: int = 20) -> Cha
         priority_slope=0.001 * (1 + number % 7) if mix in {Mix.SLOPED, Mix.DISTINCT_SLOPED} else 0.0,
         requirements=ClusterRequirements(namespace=namespace, kinds=frozenset({JOB})),
     )
-    return first_steps.submit(submission, shape(number, mix), now)
+    return first_changes.submit(submission, shape(number, mix), now)
 
 
 def full_cluster(nodes: int) -> CapacityLedger:

@@ -25,8 +25,8 @@ from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import APPWRAPPER_VERSION, WORKLOAD_GROUP
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.manifest import Owner, build
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, run_steps
-from dispatcher.core.lifecycle.first_steps import Submission
+from dispatcher.core.lifecycle import first_changes, queue_changes, run_changes
+from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.model.pending_reasons import INSUFFICIENT_QUOTA
 from dispatcher.core.model.record import Pending
 from dispatcher.core.status.conditions import project
@@ -95,11 +95,11 @@ def statuses(arrival: Arrival, uid: str) -> tuple[Json, ...]:
     submission = Submission(
         uid, WORKLOAD_GROUP, arrival.queue, arrival.name, now, b"{}", "", priority=arrival.size.priority
     )
-    submitted = first_steps.submit(submission, gang, now).after
-    blocked = queue_steps.block(submitted, Pending(INSUFFICIENT_QUOTA, _WAITS, "cpu"), now)
-    decided = queue_steps.dispatch(submitted, "hub", now).after
-    created = creation_steps.created(decided, (), now).after
-    completed = run_steps.complete(created, (), now, now).after
+    submitted = first_changes.submit(submission, gang, now).after
+    blocked = queue_changes.block(submitted, Pending(INSUFFICIENT_QUOTA, _WAITS, "cpu"), now)
+    decided = queue_changes.dispatch(submitted, "hub", now).after
+    created = run_changes.created(decided, (), now).after
+    completed = run_changes.complete(created, (), now, now).after
     waits = submitted if blocked is None else blocked.after
     return tuple(project(each) for each in (waits, created, completed))
 

@@ -19,7 +19,7 @@ from benchmarks.elastic_load import GPU, HEAD, WORKER, RayCluster
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.scheduling import queue_cycles
 from dispatcher.controller.scheduling.scheduler import change_of
-from dispatcher.core.lifecycle import creation_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import removal, run_changes
 from dispatcher.core.lifecycle.growth import growth_due, taken_soon, with_pods
 from dispatcher.core.model import incremental
 from dispatcher.core.model.growth import PodsByTemplate
@@ -189,7 +189,7 @@ class _Life:
                 del self._clusters[uid]
             elif is_leaving and cluster.leaves_at <= self.second:
                 self._release(cluster)
-                cluster.record = removal_steps.removed(cluster.record, self._now).after
+                cluster.record = removal.removed(cluster.record, self._now).after
                 self._queue.put(cluster.record)
             else:
                 self._end_surplus(cluster)
@@ -297,7 +297,7 @@ class _Life:
                 due = None if any(each.leaves_at for each in cluster.workers) else self._now
             if due is not None and due <= self._now:
                 pods = self._pods_beyond(cluster.record)
-                self._commit(run_steps.note_growth(cluster.record, requests, self._now, pods).after)
+                self._commit(run_changes.note_growth(cluster.record, requests, self._now, pods).after)
 
     def _taken(self, record: Record) -> Resources:
         if self._growths is Growths.CHARGE:
@@ -371,7 +371,7 @@ class _Life:
                 name = f"{record.name}-{cluster.made}"
                 cluster.base[name] = pods.requests, node
                 self._bind(cluster, name, pods.requests, node)
-        self._commit(creation_steps.created(record, (), self._now).after)
+        self._commit(run_changes.created(record, (), self._now).after)
 
     def _grant(self) -> None:
         growing = [

@@ -20,8 +20,8 @@ from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import APPWRAPPER_VERSION, WORKLOAD_GROUP
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.manifest import Owner, build
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps
-from dispatcher.core.lifecycle.first_steps import Submission
+from dispatcher.core.lifecycle import first_changes, queue_changes, run_changes
+from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.status.conditions import project
 
 Json = dict[str, Any]
@@ -84,11 +84,11 @@ def statuses() -> tuple[Json, Json]:
     """The status of an AppWrapper at the head of the queue, and the status after its dispatch."""
     now = datetime.now(UTC)
     spec = yaml.safe_load(EXAMPLE.read_text())["spec"]
-    submitted = first_steps.submit(
+    submitted = first_changes.submit(
         _submission(now), charge_of(parse_spec(spec, namespace=NAMESPACE)).gang, now
     ).after
-    decided = queue_steps.dispatch(submitted, "hub", now).after
-    return project(decided), project(creation_steps.created(decided, (), now).after)
+    decided = queue_changes.dispatch(submitted, "hub", now).after
+    return project(decided), project(run_changes.created(decided, (), now).after)
 
 
 def is_dispatched(appwrapper: Mapping[str, Any]) -> bool:

@@ -18,8 +18,8 @@ from msgspec.structs import asdict
 
 from dispatcher.api import conditions as words
 from dispatcher.api.names import WORKLOAD_GROUP
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
-from dispatcher.core.lifecycle.first_steps import Submission
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
+from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.pending_reasons import INSUFFICIENT
@@ -154,72 +154,74 @@ def _submission() -> Submission:
 
 
 def _submitted() -> Change:
-    return first_steps.submit(_submission(), _GANG, _time(Moment.SUBMITTED))
+    return first_changes.submit(_submission(), _GANG, _time(Moment.SUBMITTED))
 
 
 def _rejected() -> Change:
-    return first_steps.reject(_submission(), "spec.resources: none", _time(Moment.SUBMITTED))
+    return first_changes.reject(_submission(), "spec.resources: none", _time(Moment.SUBMITTED))
 
 
 def _block(record: Record, now: datetime) -> Change | None:
     message = "cpu: needs 8, 3500m free"
     others = tuple(Rejection(each, INSUFFICIENT, message, "cpu") for each in (FIRST, SECOND))
     pending = Pending(INSUFFICIENT, message, "cpu", FIRST, others)
-    return queue_steps.block(record, pending, now, is_head=True)
+    return queue_changes.block(record, pending, now, is_head=True)
 
 
 def _dispatch(cluster: str) -> Act:
-    return lambda record, now: queue_steps.dispatch(record, cluster, now)
+    return lambda record, now: queue_changes.dispatch(record, cluster, now)
 
 
 def _create(record: Record, now: datetime) -> Change:
-    return creation_steps.created(record, (_OBJECT,), now)
+    return run_changes.created(record, (_OBJECT,), now)
 
 
 def _postpone(record: Record, now: datetime) -> Change:
-    return creation_steps.postpone_creation(record, (_OBJECT,), "exceeded quota: compute", now, now)
+    return run_changes.postpone_creation(record, (_OBJECT,), "exceeded quota: compute", now, now)
 
 
 def _become_unhealthy(record: Record, now: datetime) -> Change:
-    return run_steps.note_health_issue(record, words.MIN_PODS_NOT_RUNNING, "1 of 2 pods run", now)
+    return run_changes.note_health_issue(record, words.MIN_PODS_NOT_RUNNING, "1 of 2 pods run", now)
 
 
 def _become_unreachable(record: Record, now: datetime) -> Change:
-    return run_steps.note_health_issue(record, words.CLUSTER_UNREACHABLE, "the cluster does not answer", now)
+    return run_changes.note_health_issue(
+        record, words.CLUSTER_UNREACHABLE, "the cluster does not answer", now
+    )
 
 
 def _evict(record: Record, now: datetime) -> Change:
     reason = EvictionReason(
         words.MIN_PODS_NOT_RUNNING, "Insufficient number of Running pods, minimum=2, running=1."
     )
-    return run_steps.evict(record, reason, now, 300, now)
+    return run_changes.evict(record, reason, now, 300, now)
 
 
 def _fail(record: Record, now: datetime) -> Change:
     reason = EvictionReason(words.FAILED_COMPONENT, "a component failed: RayCluster gang")
-    return run_steps.fail(record, reason, now)
+    return run_changes.fail(record, reason, now)
 
 
 def _abandon(record: Record, now: datetime) -> Change:
-    return removal_steps.abandon(record, "the cluster has not answered for 300 s", now)
+    return removal.abandon(record, "the cluster has not answered for 300 s", now)
 
 
 def _complete(record: Record, now: datetime) -> Change:
-    return run_steps.complete(record, (0,), now, now)
+    return run_changes.complete(record, (0,), now, now)
 
 
 _ONCE: Final[Sequence[tuple[Moment, Act]]] = (
     (Moment.DISPATCHED, _dispatch(FIRST)),
     (Moment.CREATED, _create),
-    (Moment.RAN, run_steps.mark_running),
+    (Moment.RAN, run_changes.mark_running),
 )
 _AGAIN: Final[Sequence[tuple[Moment, Act]]] = (
     (Moment.DISPATCHED_AGAIN, _dispatch(SECOND)),
     (Moment.CREATED_AGAIN, _create),
-    (Moment.RAN_AGAIN, run_steps.mark_running),
+    (Moment.RAN_AGAIN, run_changes.mark_running),
 )
-_COMPLETED: Final = ((Moment.ENDED, _complete), (Moment.DELETED, removal_steps.delete))
-_REMOVED: Final = (Moment.REMOVED, removal_steps.removed)
+_COMPLETED: Final = ((Moment.ENDED, _complete), (Moment.DELETED, removal.delete))
+_REMOVED: Final = (Moment.REMOVED, removal.removed)
 _BLOCKED: Final = (Moment.BLOCKED, _block)
 
 LIVES: Final[Sequence[Life]] = (
@@ -247,8 +249,8 @@ LIVES: Final[Sequence[Life]] = (
             _BLOCKED,
             *_ONCE,
             (Moment.ENDED, _fail),
-            (Moment.RELEASED, removal_steps.removed),
-            (Moment.DELETED, removal_steps.delete),
+            (Moment.RELEASED, removal.removed),
+            (Moment.DELETED, removal.delete),
         ),
     ),
     _live(
@@ -270,14 +272,14 @@ LIVES: Final[Sequence[Life]] = (
             *_COMPLETED,
         ),
     ),
-    _live("given-up", 4, _submitted(), (_BLOCKED, (Moment.DELETED, removal_steps.delete))),
+    _live("given-up", 4, _submitted(), (_BLOCKED, (Moment.DELETED, removal.delete))),
     _live(
         "cancelled",
         5,
         _submitted(),
-        (_BLOCKED, *_ONCE, (Moment.ENDED, removal_steps.delete), (Moment.RELEASED, removal_steps.release)),
+        (_BLOCKED, *_ONCE, (Moment.ENDED, removal.delete), (Moment.RELEASED, removal.release)),
     ),
-    _live("rejected", 1, _rejected(), ((Moment.DELETED, removal_steps.delete),)),
+    _live("rejected", 1, _rejected(), ((Moment.DELETED, removal.delete),)),
 )
 """The lives of finished AppWrappers."""
 

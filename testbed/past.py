@@ -28,8 +28,8 @@ from dispatcher.api.names import DEFAULT_QUEUE, WORKLOAD_GROUP
 from dispatcher.api.selector import parse_selector
 from dispatcher.controller.scheduling.queue_cycles import changes_of
 from dispatcher.controller.scheduling.scheduler import change_of
-from dispatcher.core.lifecycle import creation_steps, first_steps, removal_steps, run_steps
-from dispatcher.core.lifecycle.first_steps import Submission
+from dispatcher.core.lifecycle import first_changes, removal, run_changes
+from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.gang import Gang, PodSet
@@ -382,7 +382,7 @@ class Story:
             ),
             submitter=Submitter(job.user, (f"team-{job.team}",)),
         )
-        change = first_steps.submit(submission, make_gang(job.gpus), now)
+        change = first_changes.submit(submission, make_gang(job.gpus), now)
         await self._commit(replace(change, after=replace(change.after, queue=job.queue)))
 
     async def _create(self, record: Record, now: datetime) -> None:
@@ -390,7 +390,7 @@ class Story:
         if end is End.EXCEEDS_QUOTA:
             await self._exceed_quota(record, now)
             return
-        record = await self._commit(creation_steps.created(record, (), now))
+        record = await self._commit(run_changes.created(record, (), now))
         started = now + timedelta(seconds=30 + 6 * record.gang.pods)
         self._at(started, self._if_still(record, self._start))
         self._at(started + timedelta(hours=hours), self._if_still(record, self._end))
@@ -398,48 +398,50 @@ class Story:
     async def _exceed_quota(self, record: Record, now: datetime) -> None:
         said = f"RayCluster {record.name}: exceeded quota: gpus, requested: 8, used: 4, limited: 8"
         again = now + timedelta(minutes=5)
-        await self._commit(creation_steps.postpone_creation(record, (), said, again, now))
+        await self._commit(run_changes.postpone_creation(record, (), said, again, now))
         self._at(now + timedelta(seconds=2), self._if_still(record, self._remove))
         self._at(again, _nothing)
 
     async def _start(self, record: Record, now: datetime) -> None:
-        await self._commit(run_steps.mark_running(record, now))
+        await self._commit(run_changes.mark_running(record, now))
 
     async def _end(self, record: Record, now: datetime) -> None:
         if not self.clusters[_cluster_of(record)].is_reachable:
             return
         match _run_of(self._jobs[record.uid], record):
             case _, End.FAILS:
-                await self._commit(run_steps.fail(record, FAILED_PODS, now))
+                await self._commit(run_changes.fail(record, FAILED_PODS, now))
                 self._at(now + timedelta(minutes=3), self._if_still(record, self._remove))
             case _, End.LOSES_PODS:
                 again = now + timedelta(minutes=5)
-                await self._commit(run_steps.evict(record, LOST_PODS, again, 600, now))
+                await self._commit(run_changes.evict(record, LOST_PODS, again, 600, now))
                 self._at(now + timedelta(seconds=40), self._if_still(record, self._remove))
                 self._at(again, _nothing)
             case _:
-                await self._commit(run_steps.complete(record, (), now + timedelta(days=7), now))
+                await self._commit(run_changes.complete(record, (), now + timedelta(days=7), now))
         self._at(now + timedelta(days=1), partial(self._delete, record.uid))
 
     async def _remove(self, record: Record, now: datetime) -> None:
-        record = await self._commit(removal_steps.removed(record, now))
+        record = await self._commit(removal.removed(record, now))
         if record.eligible_at:
             self._at(record.eligible_at, _nothing)
 
     async def _delete(self, uid: str, now: datetime) -> None:
         if self._records[uid].phase in {Phase.COMPLETED, Phase.FAILED}:
-            await self._commit(removal_steps.delete(self._records[uid], now))
+            await self._commit(removal.delete(self._records[uid], now))
 
     async def _east_falls_silent(self, now: datetime) -> None:
         self.clusters["east"].closed = Closed(pending_reasons.UNREACHABLE, SILENT)
         await self._notes.note_unreachable("east", now, SILENT)
         for record in self._active_in("east"):
-            await self._commit(run_steps.note_health_issue(record, pending_reasons.UNREACHABLE, SILENT, now))
+            await self._commit(
+                run_changes.note_health_issue(record, pending_reasons.UNREACHABLE, SILENT, now)
+            )
 
     async def _east_is_given_up(self, now: datetime) -> None:
         said = f"east has not answered for {GRACE / timedelta(seconds=1):g} s"
         for record in self._active_in("east"):
-            record = await self._commit(removal_steps.abandon(record, said, now))
+            record = await self._commit(removal.abandon(record, said, now))
             self._at(record.eligible_at or now, _nothing)
 
     async def _east_answers(self, now: datetime) -> None:

@@ -20,19 +20,12 @@ from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.manifest import Owner
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
-from dispatcher.core.lifecycle import (
-    creation_steps,
-    first_steps,
-    provisioning_steps,
-    queue_steps,
-    removal_steps,
-    run_steps,
-)
-from dispatcher.core.lifecycle.first_steps import Submission
+from dispatcher.core.lifecycle import first_changes, provisioning, queue_changes, removal, run_changes
+from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.lifecycle.health import ObservedObjects
-from dispatcher.core.lifecycle.observed_state import ObservedState
 from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
+from dispatcher.core.lifecycle.step import ObservedState
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
@@ -105,18 +98,20 @@ def attempt_of(record: Record) -> Attempt:
 
 def make_record(phase: Phase = Phase.QUEUED, name: str = "aw", **fields: Any) -> Record:  # noqa: ANN401
     """An AppWrapper in that phase, brought there by the lifecycle itself; `fields` are then put in place."""
-    return replace(_LIVES[phase](first_steps.submit(make_submission(name), make_gang(), NOW).after), **fields)
+    return replace(
+        _LIVES[phase](first_changes.submit(make_submission(name), make_gang(), NOW).after), **fields
+    )
 
 
 def make_blocked(record: Record | None = None, pending: Pending = WAITS, seconds: float = 1) -> Record:
     """A record (else a new one) that was evaluated and does not fit."""
-    change = queue_steps.block(record or make_record(), pending, at(seconds))
+    change = queue_changes.block(record or make_record(), pending, at(seconds))
     assert change is not None
     return change.after
 
 
 def _dispatching(record: Record) -> Record:
-    return queue_steps.dispatch(record, "hub", at(1)).after
+    return queue_changes.dispatch(record, "hub", at(1)).after
 
 
 QUEUED_CLASS: Final = ProvisioningClass("queued-provisioning.gke.io", frozenset({"cpu"}))
@@ -125,58 +120,58 @@ QUEUED_CLASS: Final = ProvisioningClass("queued-provisioning.gke.io", frozenset(
 def make_awaiting(record: Record | None = None, asked: ProvisioningClass = QUEUED_CLASS) -> Record:
     """A record (else a new one) that was dispatched, and whose capacity is to be requested."""
     assignment = Assignment(provisioning=asked)
-    return queue_steps.dispatch(record or make_record(), "hub", at(1), assignment=assignment).after
+    return queue_changes.dispatch(record or make_record(), "hub", at(1), assignment=assignment).after
 
 
 def make_requested(record: Record | None = None, asked: ProvisioningClass = QUEUED_CLASS) -> Record:
     """The same once its ProvisioningRequest exists."""
     said = "capacity is requested in cluster hub, and not promised yet"
-    return provisioning_steps.note(make_awaiting(record, asked), said, at(2), "uid-of-request").after
+    return provisioning.note(make_awaiting(record, asked), said, at(2), "uid-of-request").after
 
 
 def _dispatched(record: Record) -> Record:
-    return creation_steps.created(_dispatching(record), (make_ref(),), at(2)).after
+    return run_changes.created(_dispatching(record), (make_ref(),), at(2)).after
 
 
 def _failing(record: Record) -> Record:
-    return creation_steps.refuse_creation(_dispatching(record), (make_ref(),), "it is invalid", at(2)).after
+    return run_changes.refuse_creation(_dispatching(record), (make_ref(),), "it is invalid", at(2)).after
 
 
 def _requeueing(record: Record) -> Record:
     dispatching = _dispatching(record)
-    return creation_steps.postpone_creation(dispatching, (make_ref(),), "exceeded quota", at(7), at(2)).after
+    return run_changes.postpone_creation(dispatching, (make_ref(),), "exceeded quota", at(7), at(2)).after
 
 
 def _running(record: Record) -> Record:
-    return run_steps.mark_running(_dispatched(record), at(3)).after
+    return run_changes.mark_running(_dispatched(record), at(3)).after
 
 
 def _suspending(record: Record) -> Record:
-    return queue_steps.suspend(_running(record), at(4)).after
+    return queue_changes.suspend(_running(record), at(4)).after
 
 
 _LIVES: Final[dict[Phase, Callable[[Record], Record]]] = {
     Phase.QUEUED: lambda record: record,
-    Phase.SUSPENDED: lambda record: queue_steps.suspend(record, at(1)).after,
+    Phase.SUSPENDED: lambda record: queue_changes.suspend(record, at(1)).after,
     Phase.DISPATCHING: _dispatching,
     Phase.DISPATCHED: _dispatched,
     Phase.RUNNING: _running,
     Phase.RUNNING_HOLD_COMPLETION: lambda record: (
-        run_steps.complete_some(_running(record), (0,), at(4)).after
+        run_changes.complete_some(_running(record), (0,), at(4)).after
     ),
-    Phase.COMPLETED: lambda record: run_steps.complete(_running(record), (0,), at(4) + KEPT, at(4)).after,
+    Phase.COMPLETED: lambda record: run_changes.complete(_running(record), (0,), at(4) + KEPT, at(4)).after,
     Phase.REQUEUEING: _requeueing,
     Phase.SUSPENDING: _suspending,
     Phase.FAILING: _failing,
-    Phase.FAILED: lambda record: removal_steps.removed(_failing(record), at(3)).after,
-    Phase.DELETING: lambda record: removal_steps.delete(_dispatched(record), at(4)).after,
-    Phase.DELETED: lambda record: removal_steps.delete(record, at(4)).after,
+    Phase.FAILED: lambda record: removal.removed(_failing(record), at(3)).after,
+    Phase.DELETING: lambda record: removal.delete(_dispatched(record), at(4)).after,
+    Phase.DELETED: lambda record: removal.delete(record, at(4)).after,
 }
 
 
 def make_evicted(record: Record | None = None, reason: str = words.MIN_PODS_NOT_RUNNING) -> Record:
     """A record (else a new one that runs) that is taken from its cluster at second 4, and may go on at 94."""
-    return run_steps.evict(
+    return run_changes.evict(
         record or make_record(Phase.RUNNING), EvictionReason(reason, "too few pods"), at(94), 600, at(4)
     ).after
 
@@ -185,7 +180,7 @@ def make_drained(record: Record | None = None) -> Record:
     """A record (else a new one that runs) that is evicted because its queue is drained, at second 4."""
     why = EvictionReason(words.QUEUE_STOPPED, "its queue b is stopped and drained")
     running = record or make_record(Phase.RUNNING)
-    return run_steps.evict(running, why, at(4), running.requeuing_seconds, at(4)).after
+    return run_changes.evict(running, why, at(4), running.requeuing_seconds, at(4)).after
 
 
 def make_preempted(
@@ -194,19 +189,19 @@ def make_preempted(
     """A record (else a new one that runs) that gives way to a gang that takes its quota back, at second 4."""
     why = "preempted for default/other (queue b, priority 3): its queue uses more than its quota"
     running = record or make_record(Phase.RUNNING)
-    return run_steps.preempt(running, Reason.QUOTA_RECLAIMED, why, at(seconds), preemptor).after
+    return run_changes.preempt(running, Reason.QUOTA_RECLAIMED, why, at(seconds), preemptor).after
 
 
 def make_failing_run(record: Record | None = None, reason: str = words.FAILED_COMPONENT) -> Record:
     """A record (else a new one that runs) that failed after its dispatch, at second 4; its parts are going."""
-    return run_steps.fail(
+    return run_changes.fail(
         record or make_record(Phase.RUNNING), EvictionReason(reason, "it failed"), at(4)
     ).after
 
 
 def make_failed_run(record: Record | None = None, reason: str = words.FAILED_COMPONENT) -> Record:
     """A record that failed after its dispatch, and of which something is kept for its logs."""
-    return removal_steps.removed(make_failing_run(record, reason), at(5), at(5) + KEPT).after
+    return removal.removed(make_failing_run(record, reason), at(5), at(5) + KEPT).after
 
 
 def make_policy(*items: CompletionRule, **fields: Any) -> LifecyclePolicy:  # noqa: ANN401

@@ -15,7 +15,7 @@ from dispatcher.cli.output import UNKNOWN, text
 from dispatcher.cli.sentences import folded
 from dispatcher.cli.status_waiting import IN_NO_QUEUE, NEVER_GOES, NO_POSITION_YET
 from dispatcher.cli.tables import Heading, table
-from dispatcher.core.lifecycle.condition_updates import noted_warning
+from dispatcher.core.lifecycle.record_change import noted_warning
 from dispatcher.core.model import potential
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.quantity import in_words as amount_in_words

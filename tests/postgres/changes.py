@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from psycopg import sql
 
 from dispatcher.api.appwrapper import spec_hash
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps
+from dispatcher.core.lifecycle import first_changes, queue_changes, run_changes
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.record import Attempt, Change, Event, ObjectRef, Pending, Record
 from dispatcher.core.model.resources import Resources
@@ -26,7 +26,7 @@ GANG = Gang(Resources({"cpu": 1500, "nvidia.com/gpu": 2}), 2, (PodSet(2, Resourc
 
 def make_submit(name: str = "aw", *, spec: bytes = b'{"resources": {}}', **fields: object) -> Change:
     """A new AppWrapper, queued; `fields` are the record's."""
-    submission = first_steps.Submission(
+    submission = first_changes.Submission(
         uid=str(uuid.uuid4()),
         group="workload.codeflare.dev",
         namespace="default",
@@ -35,18 +35,18 @@ def make_submit(name: str = "aw", *, spec: bytes = b'{"resources": {}}', **field
         spec=spec,
         spec_hash=spec_hash(spec),
     )
-    change = first_steps.submit(submission, GANG, NOW)
+    change = first_changes.submit(submission, GANG, NOW)
     return replace(change, after=replace(change.after, **fields))  # type: ignore[arg-type]  # Record's own fields
 
 
 def make_dispatch(record: Record, cluster: str = "hub") -> Change:
     """The step from queued to dispatching."""
-    return queue_steps.dispatch(record, cluster, LATER)
+    return queue_changes.dispatch(record, cluster, LATER)
 
 
 def make_created(record: Record, count: int = 1) -> Change:
     """The step from dispatching to dispatched, with so many objects."""
-    return creation_steps.created(record, tuple(make_object(item) for item in range(count)), LATER)
+    return run_changes.created(record, tuple(make_object(item) for item in range(count)), LATER)
 
 
 def make_object(item: int = 0, uid: str = "") -> ObjectRef:
@@ -57,7 +57,7 @@ def make_object(item: int = 0, uid: str = "") -> ObjectRef:
 
 def make_block(record: Record) -> Change:
     """The step by which a queued record learns why it waits."""
-    change = queue_steps.block(record, Pending("InsufficientResources", "lacks 1 cpu", "cpu", "hub"), LATER)
+    change = queue_changes.block(record, Pending("InsufficientResources", "lacks 1 cpu", "cpu", "hub"), LATER)
     assert change is not None
     return change
 

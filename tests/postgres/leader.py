@@ -16,19 +16,12 @@ from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.kinds.object_status import End
-from dispatcher.core.lifecycle import (
-    creation_steps,
-    provisioning_steps,
-    queue_steps,
-    removal_steps,
-    run_steps,
-)
+from dispatcher.core.lifecycle import provisioning, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
 from dispatcher.core.lifecycle.decision import decide, finished_items, requested_requirements, retry_pause
 from dispatcher.core.lifecycle.health import ObservedObjects, keeps_what_ended
-from dispatcher.core.lifecycle.observed_state import ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.lifecycle.step import Decision, Step
+from dispatcher.core.lifecycle.step import Decision, ObservedState, Step
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.nodes import Node
@@ -149,14 +142,14 @@ class Leader:
             observed, terms = self._observed.get(victim.uid, ObservedObjects()), self.wishes[victim.uid].terms
             done = finished_items(victim, terms, observed)
             changes.append(
-                run_steps.preempt(victim, Reason.FAIR_SHARE, "for another", now, preemptor.uid, done)
+                run_changes.preempt(victim, Reason.FAIR_SHARE, "for another", now, preemptor.uid, done)
             )
             _check_what_is_left(
                 changes[-1], ObservedState(victim, wanted=True, now=now, policy=terms, objects=observed)
             )
         if changes:
             pending = Pending(pending_reasons.AWAITING_RELEASE, "fits once others are gone")
-            changes.insert(0, queue_steps.begin_preempting(preemptor, pending, now))
+            changes.insert(0, queue_changes.begin_preempting(preemptor, pending, now))
         return changes
 
     async def commit_together(self, changes: Sequence[Change]) -> None:
@@ -276,51 +269,51 @@ class Leader:
             case Step.TAKE_BACK_GROWTH:
                 raise AssertionError("no growth of these lives is on trust")
             case Step.DELETE:
-                return removal_steps.delete(record, now)
+                return removal.delete(record, now)
             case Step.REPRIORITISE:
-                return queue_steps.reprioritise(record, wish.asked.priority, wish.asked.priority_slope, now)
+                return queue_changes.reprioritise(record, wish.asked.priority, wish.asked.priority_slope, now)
             case Step.REDIRECT:
-                return queue_steps.redirect(record, requested_requirements(record, wish.asked), now)
+                return queue_changes.redirect(record, requested_requirements(record, wish.asked), now)
             case Step.FOLLOW_APPROVALS:
                 if wish.awaits is None:
-                    return queue_steps.approve(record, now)
-                return queue_steps.await_approvals(record, wish.awaits, now)
+                    return queue_changes.approve(record, now)
+                return queue_changes.await_approvals(record, wish.awaits, now)
             case Step.MOVE:
-                return queue_steps.move(record, wish.queues, now)
+                return queue_changes.move(record, wish.queues, now)
             case Step.SUSPEND:
-                return queue_steps.suspend(record, now, decision.done)
+                return queue_changes.suspend(record, now, decision.done)
             case Step.RESUME:
-                return queue_steps.resume(record, now)
+                return queue_changes.resume(record, now)
             case Step.CREATE:
                 return _create(record, terms, luck, now)
             case Step.REQUEST_CAPACITY:
-                return provisioning_steps.note(record, "requested", now, f"request-{record.attempts}")
+                return provisioning.note(record, "requested", now, f"request-{record.attempts}")
             case Step.NOTE_PROVISIONING:
-                return provisioning_steps.note(record, decision.message, now)
+                return provisioning.note(record, decision.message, now)
             case Step.TAKE_PROVISIONED:
-                return provisioning_steps.provisioned(record, decision.message, now)
+                return provisioning.provisioned(record, decision.message, now)
             case Step.LEAVE_CLUSTER:
-                return provisioning_steps.leave(record, decision.message, now)
+                return provisioning.leave(record, decision.message, now)
             case Step.REQUEST_ELSEWHERE:
-                return provisioning_steps.fail(record, decision.message, luck is Luck.NOT_NOW, now)
+                return provisioning.fail(record, decision.message, luck is Luck.NOT_NOW, now)
             case Step.MARK_RUNNING:
-                return run_steps.mark_running(record, now)
+                return run_changes.mark_running(record, now)
             case Step.NOTE_HEALTH_ISSUE:
-                return run_steps.note_health_issue(record, decision.reason, decision.message, now)
+                return run_changes.note_health_issue(record, decision.reason, decision.message, now)
             case Step.NOTE_RECOVERY:
-                return run_steps.recover(record, now)
+                return run_changes.recover(record, now)
             case Step.NOTE_GROWTH:
-                return run_steps.note_growth(record, self.there[record.uid].taken, now)
+                return run_changes.note_growth(record, self.there[record.uid].taken, now)
             case Step.NOTE_DONE:
-                return run_steps.note_done(record, decision.done, now)
+                return run_changes.note_done(record, decision.done, now)
             case Step.NOTE_PROGRESS:
-                return run_steps.complete_some(record, decision.done, now)
+                return run_changes.complete_some(record, decision.done, now)
             case Step.REQUEUE | Step.FAIL:
                 return end_of_attempt(record, decision, terms, "", now)
             case Step.ABANDON:
-                return removal_steps.abandon(record, decision.message, now)
+                return removal.abandon(record, decision.message, now)
             case Step.LOSE:
-                return removal_steps.lose(record, decision.message, now)
+                return removal.lose(record, decision.message, now)
             case Step.COMPLETE | Step.REMOVE | Step.CONFIRM_GONE | Step.EXPIRE:
                 return _end(record, terms, decision, now) if luck is Luck.GOOD else None
             case never:
@@ -362,12 +355,12 @@ def _create(record: Record, terms: LifecyclePolicy, luck: Luck, now: datetime) -
     first = tuple(ref for ref in objects if ref.item == 0 or ref.item in finished)
     match luck:
         case Luck.GOOD:
-            return creation_steps.created(record, objects, now)
+            return run_changes.created(record, objects, now)
         case Luck.NOT_NOW:
             later = now + retry_pause(record.attempts)
-            return creation_steps.postpone_creation(record, first, "exceeded quota", later, now)
+            return run_changes.postpone_creation(record, first, "exceeded quota", later, now)
         case Luck.NEVER:
-            return creation_steps.refuse_creation(record, first, "it is invalid", now)
+            return run_changes.refuse_creation(record, first, "it is invalid", now)
         case Luck.NOT_YET:
             return None
 
@@ -416,11 +409,11 @@ def _object(record: Record, item: int) -> ObjectRef:
 def _end(record: Record, terms: LifecyclePolicy, decision: Decision, now: datetime) -> Change:
     match decision.step:
         case Step.COMPLETE:
-            return run_steps.complete(record, decision.done, now + terms.kept_completed, now)
+            return run_changes.complete(record, decision.done, now + terms.kept_completed, now)
         case Step.REMOVE:
             kept_until = now + terms.kept_failed if keeps_what_ended(record) else None
-            return removal_steps.removed(record, now, kept_until)
+            return removal.removed(record, now, kept_until)
         case Step.EXPIRE:
-            return removal_steps.expire(record, now)
+            return removal.expire(record, now)
         case _:
-            return removal_steps.release(record, now)
+            return removal.release(record, now)

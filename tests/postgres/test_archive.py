@@ -7,7 +7,7 @@ from typing import LiteralString
 
 import psycopg
 
-from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Record
@@ -32,16 +32,16 @@ async def lived(queue: QueueStore, name: str, spec: bytes) -> Record:
     record = await committed(queue, make_submit(name, spec=spec))
     record = await committed(queue, make_dispatch(record))
     record = await committed(queue, make_created(record))
-    record = await committed(queue, run_steps.mark_running(record, LATER))
+    record = await committed(queue, run_changes.mark_running(record, LATER))
     short = EvictionReason("MinPodsNotRunning", "too few")
-    record = await committed(queue, run_steps.evict(record, short, LATER, 60, NOW + timedelta(seconds=10)))
-    record = await committed(queue, removal_steps.removed(record, NOW + timedelta(seconds=11)))
-    record = await committed(queue, queue_steps.dispatch(record, "east", NOW + timedelta(seconds=20)))
+    record = await committed(queue, run_changes.evict(record, short, LATER, 60, NOW + timedelta(seconds=10)))
+    record = await committed(queue, removal.removed(record, NOW + timedelta(seconds=11)))
+    record = await committed(queue, queue_changes.dispatch(record, "east", NOW + timedelta(seconds=20)))
     record = await committed(queue, make_created(record))
-    record = await committed(queue, run_steps.mark_running(record, NOW + timedelta(seconds=25)))
-    done = run_steps.complete(record, (0,), TOMORROW, NOW + timedelta(seconds=65))
+    record = await committed(queue, run_changes.mark_running(record, NOW + timedelta(seconds=25)))
+    done = run_changes.complete(record, (0,), TOMORROW, NOW + timedelta(seconds=65))
     record = await committed(queue, done)
-    return await committed(queue, removal_steps.delete(record, NOW + timedelta(seconds=70)))
+    return await committed(queue, removal.delete(record, NOW + timedelta(seconds=70)))
 
 
 def told(url: str) -> list[list[tuple[object, ...]]]:
@@ -80,10 +80,10 @@ async def test_preemption_reads_the_same_once_victim_and_preemptor_are_archived(
     record = await committed(queue, make_submit("victim", queue="lenders"))
     record = await committed(queue, make_dispatch(record))
     record = await committed(queue, make_created(record))
-    record = await committed(queue, run_steps.mark_running(record, LATER))
-    preempt = run_steps.preempt(record, Reason.QUOTA_RECLAIMED, "for default/other", LATER, other.uid)
+    record = await committed(queue, run_changes.mark_running(record, LATER))
+    preempt = run_changes.preempt(record, Reason.QUOTA_RECLAIMED, "for default/other", LATER, other.uid)
     record = await committed(queue, preempt)
-    record = await committed(queue, removal_steps.removed(record, LATER + timedelta(hours=1)))
+    record = await committed(queue, removal.removed(record, LATER + timedelta(hours=1)))
     query: LiteralString = "SELECT * FROM history.preemptions"
     (told_before,) = rows_of(database_url, query)
     assert told_before == (
@@ -95,7 +95,7 @@ async def test_preemption_reads_the_same_once_victim_and_preemptor_are_archived(
     assert rows_of(database_url, "SELECT * FROM history.failures_daily") == []
     assert rows_of(database_url, "SELECT * FROM history.evictions") == []
     for each in (record, other):
-        await committed(queue, removal_steps.delete(each, LATER + timedelta(hours=2)))
+        await committed(queue, removal.delete(each, LATER + timedelta(hours=2)))
     assert await queue.move_deleted(TOMORROW, 500) == 2
     assert rows_of(database_url, query) == [told_before]
     assert rows_of(database_url, jobs) == [(0, 0, 3600.0)]
@@ -104,11 +104,11 @@ async def test_preemption_reads_the_same_once_victim_and_preemptor_are_archived(
 async def test_an_attempt_stays_in_the_queues_it_was_charged_in(queue: QueueStore, database_url: str) -> None:
     record = await committed(queue, make_submit(queue="first", more_queues=("gold/a",)))
     record = await committed(queue, make_dispatch(record))
-    record = await committed(queue, creation_steps.withdraw(record, "silent", LATER, LATER))
-    record = await committed(queue, queue_steps.move(record, ("second",), LATER))
-    record = await committed(queue, queue_steps.dispatch(record, "east", LATER))
-    record = await committed(queue, removal_steps.delete(record, LATER))
-    await committed(queue, removal_steps.release(record, LATER))
+    record = await committed(queue, run_changes.withdraw(record, "silent", LATER, LATER))
+    record = await committed(queue, queue_changes.move(record, ("second",), LATER))
+    record = await committed(queue, queue_changes.dispatch(record, "east", LATER))
+    record = await committed(queue, removal.delete(record, LATER))
+    await committed(queue, removal.release(record, LATER))
     kept: LiteralString = (
         "SELECT number, queues FROM attempt UNION ALL SELECT attempt, queues FROM past_attempt ORDER BY 1"
     )
@@ -142,7 +142,7 @@ async def test_appwrappers_deleted_first_are_moved_first_up_to_the_requested_num
 ) -> None:
     for number in range(3):
         record = await committed(queue, make_submit(f"aw-{number}"))
-        await committed(queue, removal_steps.delete(record, NOW + timedelta(seconds=number)))
+        await committed(queue, removal.delete(record, NOW + timedelta(seconds=number)))
     assert await queue.move_deleted(TOMORROW, 2) == 2
     assert rows_of(database_url, "SELECT name FROM past_appwrapper ORDER BY name") == [("aw-0",), ("aw-1",)]
     assert await queue.move_deleted(TOMORROW, 2) == 1

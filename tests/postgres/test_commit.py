@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.api.appwrapper import spec_hash
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Event, Pending, Phase, Record
@@ -69,8 +69,8 @@ async def test_every_step_of_a_life_is_loaded_as_it_was_committed(queue: QueueSt
         make_block,
         make_dispatch,
         lambda record: make_created(record, count=3),
-        lambda record: run_steps.mark_running(record, LATER),
-        lambda record: removal_steps.delete(record, LATER),
+        lambda record: run_changes.mark_running(record, LATER),
+        lambda record: removal.delete(record, LATER),
     )
     for step in life:
         change = step(record)
@@ -78,7 +78,7 @@ async def test_every_step_of_a_life_is_loaded_as_it_was_committed(queue: QueueSt
         assert result == CommitResult(accepted=(change.after,))
         assert await queue.load_live() == [change.after]
         (record,) = result.accepted
-    await queue.commit([removal_steps.release(record, LATER)])
+    await queue.commit([removal.release(record, LATER)])
     assert await queue.load_live() == []
 
 
@@ -86,10 +86,10 @@ async def test_an_attempt_that_was_rolled_back_stays_with_the_record_until_the_n
     queue: QueueStore, database_url: str
 ) -> None:
     record = await dispatched(queue)
-    postponed = creation_steps.postpone_creation(record, (make_object(),), "over quota", LATER, LATER)
+    postponed = run_changes.postpone_creation(record, (make_object(),), "over quota", LATER, LATER)
     (record,) = (await queue.commit([postponed])).accepted
     assert rows_of(database_url, "SELECT item, intent FROM attempt_object") == [(0, "delete")]
-    (record,) = (await queue.commit([removal_steps.removed(record, LATER)])).accepted
+    (record,) = (await queue.commit([removal.removed(record, LATER)])).accepted
     assert await queue.load_live() == [record]
     (record,) = (await queue.commit([make_dispatch(record)])).accepted
     assert await queue.load_live() == [record]
@@ -106,7 +106,7 @@ async def test_objects_of_an_attempt_are_to_be_created_until_it_is_to_be_undone(
     assert rows_of(database_url, "SELECT kind, object_uid, intent FROM attempt_object") == [
         ("RayCluster", "uid-of-0", "create")
     ]
-    await queue.commit([removal_steps.delete(record, LATER)])
+    await queue.commit([removal.delete(record, LATER)])
     assert rows_of(database_url, "SELECT kind, object_uid, intent FROM attempt_object") == [
         ("RayCluster", "uid-of-0", "delete")
     ]
@@ -182,7 +182,7 @@ async def running(queue: QueueStore, submitted: Change) -> Record:
     (record,) = (await queue.commit([submitted])).accepted
     (record,) = (await queue.commit([make_dispatch(record)])).accepted
     (record,) = (await queue.commit([make_created(record, count=2)])).accepted
-    (record,) = (await queue.commit([run_steps.mark_running(record, LATER)])).accepted
+    (record,) = (await queue.commit([run_changes.mark_running(record, LATER)])).accepted
     return record
 
 
@@ -195,8 +195,8 @@ async def test_preemption_is_one_transaction_and_is_loaded_as_it_was_committed(
     pending = Pending(pending_reasons.AWAITING_RELEASE, "fits once default/one is gone", cluster="hub")
     why = "preempted for default/owner (queue default, priority 0): its queue uses too much"
     changes = [
-        queue_steps.begin_preempting(owner, pending, LATER, is_head=True),
-        *(run_steps.preempt(each, Reason.QUOTA_RECLAIMED, why, LATER, owner.uid, (1,)) for each in victims),
+        queue_changes.begin_preempting(owner, pending, LATER, is_head=True),
+        *(run_changes.preempt(each, Reason.QUOTA_RECLAIMED, why, LATER, owner.uid, (1,)) for each in victims),
     ]
 
     result = await queue.commit_together(changes)
@@ -219,9 +219,9 @@ async def test_preempted_attempt_ends_with_its_reason_and_its_preemptor(
     queue: QueueStore, database_url: str
 ) -> None:
     victim = await running(queue, make_submit("victim"))
-    preempted = run_steps.preempt(victim, Reason.FAIR_SHARE, "preempted for a/b", LATER, "uid-of-other")
+    preempted = run_changes.preempt(victim, Reason.FAIR_SHARE, "preempted for a/b", LATER, "uid-of-other")
     (record,) = (await queue.commit([preempted])).accepted
-    (record,) = (await queue.commit([removal_steps.removed(record, LATER)])).accepted
+    (record,) = (await queue.commit([removal.removed(record, LATER)])).accepted
     assert await queue.load_live() == [record]
     assert record.preempted_at == (LATER,)
     (record,) = (await queue.commit([make_dispatch(record)])).accepted
@@ -312,10 +312,10 @@ async def test_the_largest_amounts_come_back_exact(queue: QueueStore, database_u
 
 
 async def test_failed_appwrappers_are_loaded_until_they_are_deleted(queue: QueueStore) -> None:
-    submission = first_steps.Submission("u", "g", "default", "bad", NOW, b"{}", spec_hash(b"{}"))
-    (record,) = (await queue.commit([first_steps.reject(submission, "no such kind", NOW)])).accepted
+    submission = first_changes.Submission("u", "g", "default", "bad", NOW, b"{}", spec_hash(b"{}"))
+    (record,) = (await queue.commit([first_changes.reject(submission, "no such kind", NOW)])).accepted
     assert await queue.load_live() == [record]
-    await queue.commit([removal_steps.delete(record, LATER)])
+    await queue.commit([removal.delete(record, LATER)])
     assert await queue.load_live() == []
 
 
@@ -402,7 +402,7 @@ async def test_only_deleted_appwrappers_are_known_as_deleted(
     queue: QueueStore,
 ) -> None:
     gone, waits = await submitted(queue, "gone"), await submitted(queue, "waits")
-    await queue.commit([removal_steps.delete(gone, LATER)])
+    await queue.commit([removal.delete(gone, LATER)])
     assert await queue.deleted_among([gone.uid, waits.uid, "never-seen"]) == {gone.uid}
 
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import removal_steps, run_steps
+from dispatcher.core.lifecycle import removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Record
@@ -37,11 +37,11 @@ async def running(queue: QueueStore, name: str) -> Record:
     record = await committed(queue, make_submit(name, queue="team"))
     for step in (make_dispatch, make_created):
         record = await committed(queue, step(record))
-    return await committed(queue, run_steps.mark_running(record, LATER))
+    return await committed(queue, run_changes.mark_running(record, LATER))
 
 
 def drain(record: Record) -> Change:
-    return run_steps.evict(record, STOPPED, LATER, 0, LATER)
+    return run_changes.evict(record, STOPPED, LATER, 0, LATER)
 
 
 def as_before(change: Change) -> Change:
@@ -52,7 +52,7 @@ def as_before(change: Change) -> Change:
 
 async def test_drain_is_an_eviction_and_no_preemption(queue: QueueStore, database_url: str) -> None:
     leaving = await committed(queue, drain(await running(queue, "drained")))
-    await committed(queue, removal_steps.removed(leaving, LATER + HOUR))
+    await committed(queue, removal.removed(leaving, LATER + HOUR))
     assert rows_of(database_url, LEFT) == [("drained", "evicted")]
     assert rows_of(database_url, EVICTIONS) == [("drained", None, 3600.0, "QueueStopped")]
     assert rows_of(database_url, PREEMPTIONS) == []
@@ -62,7 +62,7 @@ async def test_drain_is_an_eviction_and_no_preemption(queue: QueueStore, databas
 async def drained_before(queue: QueueStore, name: str) -> Record:
     """A gang that was drained by the release before, and is queued again."""
     leaving = await committed(queue, as_before(drain(await running(queue, name))))
-    back = removal_steps.removed(leaving, LATER + HOUR)
+    back = removal.removed(leaving, LATER + HOUR)
     attempt = replace(attempt_of(back.after), outcome="preempted")
     return await committed(queue, replace(back, after=replace(back.after, attempt=attempt)))
 
@@ -70,8 +70,8 @@ async def drained_before(queue: QueueStore, name: str) -> Record:
 async def preempted(queue: QueueStore, name: str, preemptor: Record) -> Record:
     """A gang that was preempted for another one, and is queued again."""
     record = await running(queue, name)
-    step = run_steps.preempt(record, Reason.FAIR_SHARE, "preempted for another", LATER, preemptor.uid)
-    return await committed(queue, removal_steps.removed(await committed(queue, step), LATER + HOUR))
+    step = run_changes.preempt(record, Reason.FAIR_SHARE, "preempted for another", LATER, preemptor.uid)
+    return await committed(queue, removal.removed(await committed(queue, step), LATER + HOUR))
 
 
 def told(url: str) -> list[list[tuple[object, ...]]]:
@@ -88,7 +88,7 @@ async def test_drains_of_the_revision_before_become_evictions_and_go_back(
     victim = await preempted(queue, "victim", drained)
     if is_past:
         for each in (drained, victim):
-            await committed(queue, removal_steps.delete(each, LATER + 2 * HOUR))
+            await committed(queue, removal.delete(each, LATER + 2 * HOUR))
         assert await queue.move_deleted(LATER + 3 * HOUR, 500) == 2
     await asyncio.to_thread(migrate.downgrade, database_url, "0028")
     was_drained, was_preempted = (

@@ -6,7 +6,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
@@ -22,24 +22,24 @@ WAITS = GrowthRequest(2, ONE * 2, at(40), "InsufficientQuota", "2 more pods wait
 async def running(queue: QueueStore, database_url: str) -> Record:
     """A gang that runs."""
     record = await take(queue, database_url, make_submit())
-    record = await take(queue, database_url, queue_steps.dispatch(record, "hub", at(10)))
-    record = await take(queue, database_url, creation_steps.created(record, (make_ref(),), at(20)))
-    return await take(queue, database_url, run_steps.mark_running(record, at(30)))
+    record = await take(queue, database_url, queue_changes.dispatch(record, "hub", at(10)))
+    record = await take(queue, database_url, run_changes.created(record, (make_ref(),), at(20)))
+    return await take(queue, database_url, run_changes.mark_running(record, at(30)))
 
 
 async def test_life_with_growth_that_waits_is_stored_step_by_step(
     database_url: str, queue: QueueStore
 ) -> None:
     record = await running(queue, database_url)
-    record = await take(queue, database_url, run_steps.note_growth_request(record, WAITS, at(40)))
+    record = await take(queue, database_url, run_changes.note_growth_request(record, WAITS, at(40)))
     left = replace(WAITS, pods=1, amounts=ONE)
-    granted = run_steps.grant(record, ONE, left, "1 more pod: 0.5 cpu, 1 gpu", at(50), (("0.a", 1),))
+    granted = run_changes.grant(record, ONE, left, "1 more pod: 0.5 cpu, 1 gpu", at(50), (("0.a", 1),))
     record = await take(queue, database_url, granted)
     assert (record.growth_request, record.granted) == (left, (("0.a", 1),))
-    record = await take(queue, database_url, run_steps.grant(record, ONE * 2, None, "1 more pod", at(60)))
+    record = await take(queue, database_url, run_changes.grant(record, ONE * 2, None, "1 more pod", at(60)))
     assert (record.growth_request, record.granted) == (None, None)
-    record = await take(queue, database_url, run_steps.note_growth_request(record, WAITS, at(70)))
-    await take(queue, database_url, removal_steps.delete(record, at(80)))
+    record = await take(queue, database_url, run_changes.note_growth_request(record, WAITS, at(70)))
+    await take(queue, database_url, removal.delete(record, at(80)))
     told = rows_of(
         database_url, "SELECT cause, reason, message FROM event WHERE cause ~ 'grant|growth' ORDER BY id"
     )
@@ -54,7 +54,7 @@ async def test_life_with_growth_that_waits_is_stored_step_by_step(
 async def test_waiting_growth_is_lost_in_the_revision_before(database_url: str, queue: QueueStore) -> None:
     forget_replay(database_url)
     record = await running(queue, database_url)
-    record = await take(queue, database_url, run_steps.note_growth_request(record, WAITS, at(40)))
+    record = await take(queue, database_url, run_changes.note_growth_request(record, WAITS, at(40)))
     shown = "SELECT viewname, definition FROM pg_views WHERE schemaname = 'scheduling' ORDER BY 1"
     newest = rows_of(database_url, shown)
     await asyncio.to_thread(migrate.downgrade, database_url, "0024")

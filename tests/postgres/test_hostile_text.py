@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.record import Borrower, Pending, QuotaSummary
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.store.queue import QueueStore
@@ -18,7 +18,7 @@ async def test_everything_that_was_kept_of_hostile_text_is_committed_in_one_batc
         rejected = (Rejection("east", "NotReported", text, text),)
         quota = QuotaSummary("1", "2", borrowers=(Borrower(text, "3"),))
         pending = Pending("NotReported", text, text, "east", rejected, text, quota, (text,))
-        changes.append(queue_steps.block(record, pending, LATER))
+        changes.append(queue_changes.block(record, pending, LATER))
     result = await queue.commit([change for change in changes if change])
     assert (result.refused, result.stale, len(result.accepted)) == ((), (), len(kept))
     found = {record.uid: record for record in await queue.load_live()}

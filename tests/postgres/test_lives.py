@@ -27,7 +27,7 @@ from dispatcher.api.appwrapper import Requeuing
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.lifecycle import first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
@@ -217,7 +217,7 @@ class Lives(RuleBasedStateMachine):
         """Though there may be no room: what is charged is charged all the same."""
         record = self.leader.cache.get(uid)
         if record is not None and record.phase is Phase.QUEUED:
-            self.run(self.leader.commit([queue_steps.dispatch(record, cluster, self.leader.later(100))]))
+            self.run(self.leader.commit([queue_changes.dispatch(record, cluster, self.leader.later(100))]))
 
     @rule(number=NUMBERS, luck=LUCK)
     def runs_and_comes_to_its_end(self, number: int, luck: Luck) -> None:
@@ -298,7 +298,7 @@ class Lives(RuleBasedStateMachine):
         victim = group[-1].before if group else None
         if is_race and victim is not None and len(self.uids) > 4:
             self.leader.wishes[victim.uid].wanted = False
-            self.run(self.leader.race_group(group, removal_steps.delete(victim, self.leader.now)))
+            self.run(self.leader.race_group(group, removal.delete(victim, self.leader.now)))
         else:
             self.run(self.leader.commit_together(group))
         for change in group:
@@ -389,37 +389,37 @@ def arrival(cause: Cause, name: str, pods: int, now: datetime) -> Change:
     gang = Gang(each * pods, pods, (PodSet(pods, each),))
     match cause:
         case Cause.REJECTED:
-            return first_steps.reject(submission, "it is no AppWrapper", now)
+            return first_changes.reject(submission, "it is no AppWrapper", now)
         case Cause.ADOPTED:
-            return first_steps.adopt(submission, gang, "hub", 1, now)
+            return first_changes.adopt(submission, gang, "hub", 1, now)
         case Cause.FOUND_COMPLETED:
-            return first_steps.recall_completed(submission, gang, now)
+            return first_changes.recall_completed(submission, gang, now)
         case Cause.FOUND_FAILED:
-            return first_steps.recall_failed(
+            return first_changes.recall_failed(
                 submission, gang, "DispatchDeadlineExceeded", "it ran too long", now
             )
         case _:
-            return first_steps.submit(submission, gang, now)
+            return first_changes.submit(submission, gang, now)
 
 
 def rivals(record: Record, now: datetime) -> tuple[Change, Change]:
     """Two steps from the same record, of which only one can be."""
     match record.phase:
         case Phase.QUEUED:
-            return queue_steps.dispatch(record, "hub", now), queue_steps.suspend(record, now)
+            return queue_changes.dispatch(record, "hub", now), queue_changes.suspend(record, now)
         case Phase.SUSPENDED:
-            return queue_steps.resume(record, now), queue_steps.reprioritise(record, 9, 0.0, now)
+            return queue_changes.resume(record, now), queue_changes.reprioritise(record, 9, 0.0, now)
         case Phase.DISPATCHING:
-            return queue_steps.suspend(record, now), removal_steps.delete(record, now)
+            return queue_changes.suspend(record, now), removal.delete(record, now)
         case Phase.REQUEUEING | Phase.SUSPENDING | Phase.FAILING:
-            return removal_steps.removed(record, now), removal_steps.delete(record, now)
+            return removal.removed(record, now), removal.delete(record, now)
         case Phase.FAILED | Phase.COMPLETED:
-            return removal_steps.expire(record, now), removal_steps.delete(record, now)
+            return removal.expire(record, now), removal.delete(record, now)
         case Phase.DELETING | Phase.DELETED:
-            return removal_steps.release(record, now), removal_steps.release(record, now)
+            return removal.release(record, now), removal.release(record, now)
         case Phase.DISPATCHED | Phase.RUNNING | Phase.RUNNING_HOLD_COMPLETION:
-            back = run_steps.evict(record, EvictionReason("MinPodsNotRunning", "too few"), now, 60, now)
-            return back, run_steps.complete(record, (), now, now)
+            back = run_changes.evict(record, EvictionReason("MinPodsNotRunning", "too few"), now, 60, now)
+            return back, run_changes.complete(record, (), now, now)
         case never:
             assert_never(never)
 

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 from psycopg import sql
 
-from dispatcher.core.lifecycle import approvals, queue_steps
+from dispatcher.core.lifecycle import approvals, queue_changes
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import (
     Attempt,
@@ -251,7 +251,7 @@ async def test_facts_of_queues_come_to_rows_of_the_revision_before_and_go_again(
 
     summary = QuotaSummary("8", "7", "1", "12", (Borrower("other", "3"),))
     told = replace(known, queue="team", quota=summary, preempting=("red/one",))
-    change = queue_steps.block(record, told, record.phase_since)
+    change = queue_changes.block(record, told, record.phase_since)
     assert change is not None
     assert (await queue.commit([change])).accepted
     assert [each.pending for each in await queue.load_live()] == [told]

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from dispatcher.core.lifecycle import removal_steps, run_steps
+from dispatcher.core.lifecycle import removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Record
@@ -37,18 +37,18 @@ class History:
         """Have a gang run and be preempted."""
         await self._run(victim)
         why = Reason.FAIR_SHARE
-        await self.commit(run_steps.preempt(self.gangs[victim], why, "why", self.now, preemptor))
+        await self.commit(run_changes.preempt(self.gangs[victim], why, "why", self.now, preemptor))
 
     async def drain(self, gang: str) -> None:
         """Have a gang run and be evicted, because its queue is drained."""
         await self._run(gang)
         why = EvictionReason("QueueStopped", "its queue is drained")
-        await self.commit(run_steps.evict(self.gangs[gang], why, self.now, 0, self.now))
+        await self.commit(run_changes.evict(self.gangs[gang], why, self.now, 0, self.now))
 
     async def _run(self, gang: str) -> None:
         self.now += HOUR
         if gang in self.gangs:
-            await self.commit(removal_steps.removed(self.gangs[gang], self.now))
+            await self.commit(removal.removed(self.gangs[gang], self.now))
         else:
             await self.commit(make_submit(gang, uid=gang, namespace="red"))
         await self.commit(make_dispatch(self.gangs[gang]))
@@ -103,8 +103,8 @@ async def test_every_attempt_counts_and_each_pair_once(history: History, databas
 
 async def test_a_gang_that_is_deleted_meanwhile_still_counts(history: History, database: Database) -> None:
     await history.preempt_all("ab", "ba")
-    await history.commit(removal_steps.delete(history.gangs["b"], history.now))
-    await history.commit(removal_steps.release(history.gangs["b"], history.now))
+    await history.commit(removal.delete(history.gangs["b"], history.now))
+    await history.commit(removal.release(history.gangs["b"], history.now))
     assert named(await preemptions_from(database, "a", LATER)) == ["ab", "ba"]
 
 

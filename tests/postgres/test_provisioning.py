@@ -8,7 +8,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from dispatcher.api.provisioning import ProvisioningClass, RetryRule
-from dispatcher.core.lifecycle import creation_steps, provisioning_steps, queue_steps, removal_steps
+from dispatcher.core.lifecycle import provisioning, queue_changes, removal, run_changes
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -31,9 +31,9 @@ WRAPS = ClusterRequirements(namespace="default", kinds=frozenset({("batch/v1", "
 async def request(queue: QueueStore, database_url: str, record: Record, seconds: float) -> Record:
     """Dispatch a queued gang, and note that its request exists."""
     assignment = Assignment(provisioning=ASKED)
-    dispatch = queue_steps.dispatch(record, "hub", at(seconds), assignment=assignment)
+    dispatch = queue_changes.dispatch(record, "hub", at(seconds), assignment=assignment)
     record = await take(queue, database_url, dispatch)
-    noted = provisioning_steps.note(record, "requested", at(seconds + 1), f"uid-{record.attempts}")
+    noted = provisioning.note(record, "requested", at(seconds + 1), f"uid-{record.attempts}")
     return await take(queue, database_url, noted)
 
 
@@ -42,27 +42,27 @@ async def test_life_with_requests_for_capacity_is_stored_step_by_step(
 ) -> None:
     record = await take(queue, database_url, make_submit(requirements=WRAPS))
     record = await request(queue, database_url, record, 10)
-    failed = provisioning_steps.fail(record, "no nodes", has_other_cluster=True, now=at(20))
+    failed = provisioning.fail(record, "no nodes", has_other_cluster=True, now=at(20))
     record = await take(queue, database_url, failed)
     assert record.requirements.unprovisioned == {("hub", "no nodes")}
-    record = await take(queue, database_url, removal_steps.removed(record, at(21)))
+    record = await take(queue, database_url, removal.removed(record, at(21)))
     record = await request(queue, database_url, record, 30)
-    failed = provisioning_steps.fail(record, "none at all", has_other_cluster=False, now=at(40))
+    failed = provisioning.fail(record, "none at all", has_other_cluster=False, now=at(40))
     record = await take(queue, database_url, failed)
     assert record.provisioning_failures == 1
-    record = await take(queue, database_url, removal_steps.removed(record, at(41)))
+    record = await take(queue, database_url, removal.removed(record, at(41)))
     record = await request(queue, database_url, record, 50)
-    record = await take(queue, database_url, provisioning_steps.provisioned(record, "there", at(60)))
+    record = await take(queue, database_url, provisioning.provisioned(record, "there", at(60)))
     assert not attempt_of(record).awaits_capacity
-    await take(queue, database_url, creation_steps.created(record, (make_ref(),), at(61)))
+    await take(queue, database_url, run_changes.created(record, (make_ref(),), at(61)))
 
 
 async def test_history_has_each_request_with_its_answer(database_url: str, queue: QueueStore) -> None:
     record = await take(queue, database_url, make_submit(requirements=WRAPS))
     record = await request(queue, database_url, record, 90_010)
-    failed = provisioning_steps.fail(record, "no nodes", has_other_cluster=True, now=at(90_025))
+    failed = provisioning.fail(record, "no nodes", has_other_cluster=True, now=at(90_025))
     record = await take(queue, database_url, failed)
-    record = await take(queue, database_url, removal_steps.removed(record, at(90_026)))
+    record = await take(queue, database_url, removal.removed(record, at(90_026)))
     record = await request(queue, database_url, record, 90_030)
     requests = "SELECT attempt, cluster, class, answer, message, provisioned_at, wait_s FROM history.capacity_requests"
     refused = (1, "hub", ASKED.name, "not provisioned", "no nodes", None, 16.0)
@@ -70,10 +70,10 @@ async def test_history_has_each_request_with_its_answer(database_url: str, queue
     assert first == refused
     assert second[:6] == (2, "hub", ASKED.name, "awaited", "requested", None)
 
-    record = await take(queue, database_url, provisioning_steps.provisioned(record, "there", at(90_060)))
+    record = await take(queue, database_url, provisioning.provisioned(record, "there", at(90_060)))
     there = (2, "hub", ASKED.name, "provisioned", "there", at(90_060), 30.0)
     assert rows_of(database_url, f"{requests} ORDER BY attempt") == [refused, there]
-    await take(queue, database_url, removal_steps.delete(record, at(90_070)))
+    await take(queue, database_url, removal.delete(record, at(90_070)))
 
 
 async def test_request_is_lost_in_the_revision_before(database_url: str, queue: QueueStore) -> None:

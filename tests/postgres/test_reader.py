@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from dispatcher.core.lifecycle import removal_steps, run_steps
+from dispatcher.core.lifecycle import removal, run_changes
 from dispatcher.core.model.preemption import Reason
 from dispatcher.store import migrate, overdue, reader
 from dispatcher.store.database import Database
@@ -313,9 +313,11 @@ async def test_tenant_sees_only_its_own_preempted_gangs_and_their_preemptors(
         (record,) = (await queue.commit([make_submit(f"of-{namespace}", namespace=namespace)])).accepted
         (record,) = (await queue.commit([make_dispatch(record)])).accepted
         (record,) = (await queue.commit([make_created(record)])).accepted
-        preempt = run_steps.preempt(record, Reason.FAIR_SHARE, "preempted for theirs/other", LATER, other.uid)
+        preempt = run_changes.preempt(
+            record, Reason.FAIR_SHARE, "preempted for theirs/other", LATER, other.uid
+        )
         (record,) = (await queue.commit([preempt])).accepted
-        await queue.commit([removal_steps.removed(record, LATER)])
+        await queue.commit([removal.removed(record, LATER)])
     told = "SELECT namespace, name, by_namespace, by_name, by_queue, reason FROM tenant.preemptions"
     assert rows_of(two_tenants, told) == [("ours", "of-ours", "theirs", "other", "b", "FairShare")]
 

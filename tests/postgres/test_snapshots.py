@@ -15,7 +15,7 @@ from dispatcher.api.selector import parse_selector
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep.snapshot_keeper import SnapshotKeeper
 from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
-from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.growth import PodRef, Shrinking
@@ -119,10 +119,10 @@ class Bench:
     async def running(self, name: str, cluster: str = "east", *places: tuple[str, int]) -> Record:
         """An AppWrapper that runs, with places for its pods."""
         record = await self.commit(make_submit(name))
-        change = queue_steps.dispatch(record, cluster, LATER, assignment=Assignment((places,)))
+        change = queue_changes.dispatch(record, cluster, LATER, assignment=Assignment((places,)))
         record = await self.commit(change)
         record = await self.commit(make_created(record))
-        return await self.commit(run_steps.mark_running(record, LATER))
+        return await self.commit(run_changes.mark_running(record, LATER))
 
     def bind(self, cluster: str, uid: str, owner: str | None = None, **fields: Any) -> None:  # noqa: ANN401
         """Bind a pod to the node of a cluster."""
@@ -322,7 +322,7 @@ async def test_a_record_is_read_with_all_that_decisions_depend_on(bench: Bench, 
 
 async def test_a_grown_gang_is_planned_with_the_resources_it_holds(bench: Bench, database_url: str) -> None:
     record = await bench.running("ray")
-    change = run_steps.note_growth(record, record.gang.demand + {"nvidia.com/gpu": 2}, LATER)
+    change = run_changes.note_growth(record, record.gang.demand + {"nvidia.com/gpu": 2}, LATER)
     record = await bench.commit(change)
     await bench.keeper.write()
     found = await read_snapshot(database_url, TIMEOUT)
@@ -330,7 +330,7 @@ async def test_a_grown_gang_is_planned_with_the_resources_it_holds(bench: Bench,
     assert (running.demand, running.held) == (record.gang.demand, record.charge)
     assert found.records[record.uid].charge == record.charge
     given = Shrinking((PodRef("default", "w-1", "uid-1"),), NOTHING, "uid-of-another")
-    await bench.commit(run_steps.give_up(record, given, Reason.QUOTA_RECLAIMED, "for another", LATER))
+    await bench.commit(run_changes.give_up(record, given, Reason.QUOTA_RECLAIMED, "for another", LATER))
     assert (await read_snapshot(database_url, TIMEOUT)).records[record.uid].allowed == record.gang.demand
 
 
@@ -339,9 +339,9 @@ async def test_the_pods_of_a_gang_that_ended_since_are_left_out(bench: Bench, da
     bench.bind("east", "one", ended.uid)
     bench.bind("east", "other", deleted.uid)
     await bench.keeper.write()
-    await bench.commit(run_steps.complete(ended, (0,), LATER, LATER))
-    deleting = await bench.commit(removal_steps.delete(deleted, LATER))
-    await bench.commit(removal_steps.release(deleting, LATER))
+    await bench.commit(run_changes.complete(ended, (0,), LATER, LATER))
+    deleting = await bench.commit(removal.delete(deleted, LATER))
+    await bench.commit(removal.release(deleting, LATER))
     found = await read_snapshot(database_url, TIMEOUT)
     assert (found.world.running, found.world.clusters[0].others) == ((), ())
     assert found.records.keys() == {ended.uid, deleted.uid}
@@ -351,7 +351,7 @@ async def test_the_pods_of_a_gang_that_ended_before_count_as_foreign_pods(
     bench: Bench, database_url: str
 ) -> None:
     ended = await bench.running("ended")
-    await bench.commit(run_steps.complete(ended, (0,), LATER, LATER))
+    await bench.commit(run_changes.complete(ended, (0,), LATER, LATER))
     bench.bind("east", "left", ended.uid)
     bench.now = datetime.now(UTC) + timedelta(hours=1)
     await bench.keeper.write()

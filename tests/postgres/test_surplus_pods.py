@@ -6,7 +6,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.model.growth import PodRef, Shrinking
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Record
@@ -25,10 +25,10 @@ GIVES_UP = Shrinking(PODS, ONE, "uid-of-the-other")
 async def shrinking(queue: QueueStore, database_url: str) -> Record:
     """A gang that runs, has grown, and gives up pods."""
     record = await take(queue, database_url, make_submit())
-    record = await take(queue, database_url, queue_steps.dispatch(record, "hub", at(10)))
-    record = await take(queue, database_url, creation_steps.created(record, (make_ref(),), at(20)))
-    record = await take(queue, database_url, run_steps.grant(record, ONE * 3, None, "3 more pods", at(30)))
-    gives_up = run_steps.give_up(record, GIVES_UP, Reason.QUOTA_RECLAIMED, WHY, at(40))
+    record = await take(queue, database_url, queue_changes.dispatch(record, "hub", at(10)))
+    record = await take(queue, database_url, run_changes.created(record, (make_ref(),), at(20)))
+    record = await take(queue, database_url, run_changes.grant(record, ONE * 3, None, "3 more pods", at(30)))
+    gives_up = run_changes.give_up(record, GIVES_UP, Reason.QUOTA_RECLAIMED, WHY, at(40))
     return await take(queue, database_url, gives_up)
 
 
@@ -37,9 +37,9 @@ async def test_life_with_pods_that_are_given_up_is_stored_step_by_step(
 ) -> None:
     record = await shrinking(queue, database_url)
     assert (record.allowed, record.grown) == (record.gang.demand + ONE, ONE * 3)
-    record = await take(queue, database_url, run_steps.mark_running(record, at(50)))
+    record = await take(queue, database_url, run_changes.mark_running(record, at(50)))
     assert attempt_of(record).shrinking == GIVES_UP
-    gone = run_steps.note_growth(record, record.gang.demand + ONE, at(60))
+    gone = run_changes.note_growth(record, record.gang.demand + ONE, at(60))
     record = await take(queue, database_url, gone)
     assert record.attempt is not None
     assert (attempt_of(record).shrinking, record.grown) == (None, ONE)
@@ -49,7 +49,7 @@ async def test_life_with_pods_that_are_given_up_is_stored_step_by_step(
 
 async def test_removed_gang_gives_up_nothing_more(database_url: str, queue: QueueStore) -> None:
     record = await shrinking(queue, database_url)
-    await take(queue, database_url, removal_steps.delete(record, at(50)))
+    await take(queue, database_url, removal.delete(record, at(50)))
     assert rows_of(database_url, "SELECT shrinking, growth IS NULL FROM attempt") == [(None, False)]
 
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.record import Change, Pending
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.store import mapping
@@ -28,7 +28,7 @@ def is_safe(text: str) -> bool:
 def change_with(text: str) -> Change:
     """A step that says so in every column it can."""
     pending = Pending("NotReported", text, "cpu", "east", (Rejection("east", "NotReported", text),))
-    change = queue_steps.block(make_record(), pending, at(1))
+    change = queue_changes.block(make_record(), pending, at(1))
     assert change is not None
     return replace(change, after=replace(change.after, message=text))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
-from dispatcher.core.lifecycle import removal_steps
+from dispatcher.core.lifecycle import removal
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.pending_reasons import NO_REASON, REASONS
 from dispatcher.core.model.preemption import Reason
@@ -67,7 +67,7 @@ def test_every_section_on_waiting_is_about_a_reason() -> None:
 
 def test_reasons_of_one_that_went_back_are_those_of_the_code() -> None:
     records = (make_evicted(), make_record(Phase.REQUEUEING))
-    waiting = [removal_steps.removed(record, NOW).after.pending for record in records]
+    waiting = [removal.removed(record, NOW).after.pending for record in records]
     assert {pending.reason for pending in waiting if pending} <= WAITS_FOR
     assert None not in waiting
 

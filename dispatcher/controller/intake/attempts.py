@@ -14,8 +14,8 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.potential_trust import PoolsFailed
 from dispatcher.core.kinds.manifest import Owner, reference
 from dispatcher.core.kinds.provisioning_request import refs_of
-from dispatcher.core.lifecycle.observed_state import Loss
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.lifecycle.step import Loss
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.seals import Seals

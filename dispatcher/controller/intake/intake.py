@@ -35,8 +35,8 @@ from dispatcher.core.intake.status_end import end_in_status, recall
 from dispatcher.core.kinds.cluster_defaults import ClusterDefaults, charge_in_clusters
 from dispatcher.core.kinds.manifest import reference
 from dispatcher.core.kinds.pod_defaults import runtime_classes
-from dispatcher.core.lifecycle import first_steps
-from dispatcher.core.lifecycle.first_steps import Submission
+from dispatcher.core.lifecycle import first_changes
+from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
@@ -244,7 +244,7 @@ class Intake:
         """Fail new AppWrappers that the database cannot store: otherwise they would vanish without a status."""
         left = [change.after for change in changes if self._cache.get(change.after.uid) is None]
         return await self._committer.commit_all(
-            [first_steps.fail_unstorable(each, self._now()) for each in left]
+            [first_changes.fail_unstorable(each, self._now()) for each in left]
         )
 
     # --- those that may run already ---------------------------------------------------------------------------
@@ -320,7 +320,9 @@ class Intake:
         running = await self._adoption.find(view, spec, found_attempts)
         if running is not None:
             request = await self._adoption.request_of(view, spec, submission.queues, gang, running)
-            return first_steps.adopt(submission, gang, running.cluster, running.attempt, self._now(), request)
+            return first_changes.adopt(
+                submission, gang, running.cluster, running.attempt, self._now(), request
+            )
         if view.deleting or not self._limits.admits(view):
             return None
         return self._submit(view, spec, submission, gang)
@@ -373,7 +375,7 @@ class Intake:
         if self._takes_secrets or not has_secret_values(spec):
             return ended
         owner = owner_of_new(view, self._hub_id)
-        return first_steps.without_spec(ended, [reference(wrapped, owner) for wrapped in spec.wrapped])
+        return first_changes.without_spec(ended, [reference(wrapped, owner) for wrapped in spec.wrapped])
 
     def _submit(
         self, view: AppWrapperView, spec: AppWrapperSpec, submission: Submission, gang: Gang
@@ -383,11 +385,11 @@ class Intake:
             if not self._takes_secrets:
                 check_no_secret_values(spec)
         except SpecError as error:
-            return replace(first_steps.reject(submission, _failure(view, error), self._now()), spec=None)
+            return replace(first_changes.reject(submission, _failure(view, error), self._now()), spec=None)
         try:
             approvals_in(view.approvals)
         except SpecError as error:
-            return first_steps.reject(submission, _failure(view, error), self._now())
+            return first_changes.reject(submission, _failure(view, error), self._now())
         submitted = replace(
             submission,
             awaits=self._limits.awaited(view, submission.queues),
@@ -395,11 +397,11 @@ class Intake:
             is_edited=view.generation > FIRST_GENERATION,
             was_deferred=self._limits.bound.was_deferred(view.uid),
         )
-        return first_steps.submit(submitted, gang, self._now())
+        return first_changes.submit(submitted, gang, self._now())
 
     def _reject(self, view: AppWrapperView, error: SpecError) -> Change:
         submission = self._submission(view)
-        return first_steps.reject(submission, _failure(view, error), self._now())
+        return first_changes.reject(submission, _failure(view, error), self._now())
 
     async def _parse(self, seen: AppWrapperView) -> tuple[AppWrapperSpec, Submission, Gang]:
         if seen.excess is not None:

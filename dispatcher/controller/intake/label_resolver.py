@@ -11,7 +11,7 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.core.intake.priority_classes import PriorityClasses, ResolvedPriority
 from dispatcher.core.intake.queue_labels import queues_of
-from dispatcher.core.lifecycle.condition_updates import noted_warning
+from dispatcher.core.lifecycle.record_change import noted_warning
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.kube.appwrappers import AppWrapperView

@@ -18,7 +18,7 @@ from dispatcher.core.kinds.cluster_defaults import ChargeRule
 from dispatcher.core.kinds.demand import Charge, charge_of
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.lifecycle import approvals
-from dispatcher.core.lifecycle.first_steps import Submission
+from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.kube.appwrappers import AppWrapperView

@@ -28,7 +28,7 @@ from dispatcher.controller.members.member import Member, closed_by_operator, req
 from dispatcher.controller.members.member_status_writer import MemberStatusWriter
 from dispatcher.controller.members.membership import MEMBER_REMOVED, MEMBERS_UNKNOWN, Membership
 from dispatcher.controller.members.potential_trust import declare_pools
-from dispatcher.core.lifecycle.observed_state import Loss
+from dispatcher.core.lifecycle.step import Loss
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.potential import Trust

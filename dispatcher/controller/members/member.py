@@ -14,7 +14,7 @@ from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy
 from dispatcher.api.membercluster import MemberCluster
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.core.lifecycle.observed_state import Loss
+from dispatcher.core.lifecycle.step import Loss
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.cluster_errors import RecentErrors
 from dispatcher.core.model.potential import FULL_TRUST, Trust

@@ -15,17 +15,10 @@ from dispatcher.controller.reconcile.pod_admission import PodAdmitter, PodDelete
 from dispatcher.controller.reconcile.remediation import Remediator, pools_failed
 from dispatcher.controller.reconcile.removal import Remover
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
-from dispatcher.core.lifecycle import (
-    approvals,
-    provisioning_steps,
-    queue_steps,
-    removal_steps,
-    run_steps,
-)
+from dispatcher.core.lifecycle import approvals, provisioning, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.decision import requested_requirements
 from dispatcher.core.lifecycle.growth import admissible, taken_soon, with_pods, without_unplaced
-from dispatcher.core.lifecycle.observed_state import ObservedState
-from dispatcher.core.lifecycle.step import Decision, Step
+from dispatcher.core.lifecycle.step import Decision, ObservedState, Step
 from dispatcher.core.model.record import Change, Record
 from dispatcher.kube.events import EventAbout
 
@@ -87,11 +80,11 @@ class Acts:
             case Step.REQUEST_CAPACITY:
                 return await self._creator.request_capacity(record)
             case Step.NOTE_PROVISIONING:
-                return Result(provisioning_steps.note(record, decision.message, now))
+                return Result(provisioning.note(record, decision.message, now))
             case Step.TAKE_PROVISIONED:
-                return Result(provisioning_steps.provisioned(record, decision.message, now))
+                return Result(provisioning.provisioned(record, decision.message, now))
             case Step.LEAVE_CLUSTER:
-                return Result(provisioning_steps.leave(record, decision.message, now))
+                return Result(provisioning.leave(record, decision.message, now))
             case Step.REQUEST_ELSEWHERE:
                 return self._creator.request_elsewhere(record, decision.message)
             case Step.MARK_RUNNING:
@@ -99,7 +92,7 @@ class Acts:
             case Step.NOTE_HEALTH_ISSUE:
                 return await self._remediator.note(record, observed, decision)
             case Step.NOTE_RECOVERY:
-                return Result(run_steps.recover(record, now))
+                return Result(run_changes.recover(record, now))
             case Step.NOTE_GROWTH:
                 return await self._note_growth(record, observed)
             case Step.TAKE_BACK_GROWTH:
@@ -110,9 +103,9 @@ class Acts:
                 pods = observed.objects.to_delete
                 return await self._deleter.delete(record, pods, _rest(observed, decision))
             case Step.NOTE_DONE:
-                return Result(run_steps.note_done(record, decision.done, now))
+                return Result(run_changes.note_done(record, decision.done, now))
             case Step.NOTE_PROGRESS:
-                return Result(run_steps.complete_some(record, decision.done, now))
+                return Result(run_changes.complete_some(record, decision.done, now))
             case Step.COMPLETE:
                 return await self._remediator.complete(record, observed, decision)
             case Step.REQUEUE | Step.FAIL:
@@ -124,9 +117,9 @@ class Acts:
             case Step.EXPIRE:
                 return await self._remover.expire(record)
             case Step.ABANDON:
-                return Result(removal_steps.abandon(record, decision.message, now), wakes_scheduler=True)
+                return Result(removal.abandon(record, decision.message, now), wakes_scheduler=True)
             case Step.LOSE:
-                return Result(removal_steps.lose(record, decision.message, now))
+                return Result(removal.lose(record, decision.message, now))
             case Step.NOOP | Step.TAKE_IN | Step.REMOVE_FINALIZER:
                 raise AssertionError(f"{decision.step} is no step of a record")
             case never:
@@ -136,13 +129,13 @@ class Acts:
         attempt = record.attempt
         if attempt is not None and (trusted := attempt.assignment.trusted):
             await self._members.note_pools_came(attempt.cluster, [pool for pool, _ in trusted])
-        return Result(run_steps.mark_running(record, self._attempts.now()))
+        return Result(run_changes.mark_running(record, self._attempts.now()))
 
     async def _note_growth(self, record: Record, observed: ObservedState) -> Result:
         result = _note_growth(record, observed, self._attempts.now())
         before, change = record.attempt, result.change
         after = None if change is None else change.after.attempt
-        if before is not None and after is not None and run_steps.has_nodes(before, after):
+        if before is not None and after is not None and run_changes.has_nodes(before, after):
             trusted = before.growth_trust.pools if before.growth_trust else ()
             await self._members.note_pools_came(before.cluster, [pool for pool, _ in trusted])
         return result
@@ -155,7 +148,7 @@ class Acts:
         # Before the commit, as for a gang: the next pass must not grant the same pods on the same pool.
         await self._members.note_pools_failed(pools_failed(record, observed, cluster))
         shrinking = without_unplaced(attempt.grown, observed.objects.unplaced)
-        change = run_steps.take_back_growth(record, shrinking, decision.message, self._attempts.now())
+        change = run_changes.take_back_growth(record, shrinking, decision.message, self._attempts.now())
         return Result(change, wakes_scheduler=True)
 
     async def _remove_finalizer(self, uid: str) -> Result:
@@ -173,7 +166,7 @@ class Acts:
         if record.holds_capacity and view is None and await self._informer.exists(record):
             return poll()
         # Under StrictFIFO, gangs that were not evaluated may have waited for this one.
-        return Result(removal_steps.delete(record, self._attempts.now()), wakes_scheduler=True)
+        return Result(removal.delete(record, self._attempts.now()), wakes_scheduler=True)
 
     def _follow_user(self, record: Record, observed: ObservedState, decision: Decision) -> Result:
         """Commits what the user asks for now, at most once a second."""
@@ -193,27 +186,27 @@ class Acts:
         if approvals.is_withdrawal(known, seen):
             self._withdrawals.note(record.uid, now)
         change = (
-            queue_steps.approve(record, now)
+            queue_changes.approve(record, now)
             if seen is None
-            else queue_steps.await_approvals(record, seen, now, is_authors_own=observed.awaits_its_own)
+            else queue_changes.await_approvals(record, seen, now, is_authors_own=observed.awaits_its_own)
         )
         return Result(change, wakes_scheduler=True)
 
     def _requested(self, record: Record, observed: ObservedState, decision: Decision) -> Change | None:
         now, asked = self._attempts.now(), observed.asked
         if decision.step is Step.SUSPEND:
-            return queue_steps.suspend(record, now, decision.done)
+            return queue_changes.suspend(record, now, decision.done)
         if decision.step is Step.RESUME:
-            return queue_steps.resume(record, now)
+            return queue_changes.resume(record, now)
         if decision.step is Step.MOVE:
-            return queue_steps.move(record, observed.queues, now)
+            return queue_changes.move(record, observed.queues, now)
         if asked is None:
             return None
         if decision.step is Step.REDIRECT:
-            return queue_steps.redirect(record, requested_requirements(record, asked), now)
+            return queue_changes.redirect(record, requested_requirements(record, asked), now)
         view = self._informer.view(record.uid)
         cut = self._limits.cut(view, record) if view else ""
-        return queue_steps.reprioritise(
+        return queue_changes.reprioritise(
             record,
             asked.priority,
             asked.priority_slope,
@@ -234,7 +227,7 @@ def _note_growth(record: Record, observed: ObservedState, now: datetime) -> Resu
     pods = None if objects.beyond is None else with_pods(objects.beyond, within)
     shrinking = record.attempt.shrinking if record.attempt else None
     is_taken_back = shrinking is not None and not shrinking.preempted_by
-    change = run_steps.note_growth(
+    change = run_changes.note_growth(
         record, taken, now, pods, keeps_trust=bool(objects.unplaced) and not is_taken_back
     )
     return Result(change, wakes_scheduler=True)

@@ -21,7 +21,7 @@ from dispatcher.core.kinds.manifest import Anchor, Owner, with_gates
 from dispatcher.core.kinds.provisioning_request import API_VERSION as PROVISIONING_API_VERSION
 from dispatcher.core.kinds.provisioning_request import KIND as PROVISIONING_KIND
 from dispatcher.core.kinds.provisioning_request import ProvisioningError, objects_of, refused_parameters
-from dispatcher.core.lifecycle import creation_steps, provisioning_steps
+from dispatcher.core.lifecycle import provisioning, run_changes
 from dispatcher.core.lifecycle.decision import retry_pause
 from dispatcher.core.lifecycle.provisioning import requested
 from dispatcher.core.model.record import ObjectRef, Record
@@ -94,7 +94,7 @@ class Creator:
         if cluster is None:
             return 0
         ahead = filter(None, map(self._cache.get, cluster.ledger.ahead_of(record.uid)))
-        return sum(creation_steps.goes_first(each, now) for each in ahead)
+        return sum(run_changes.goes_first(each, now) for each in ahead)
 
     async def request_capacity(self, record: Record) -> Result:
         """Creates the objects that request the capacity of the gang; the result commits that they exist."""
@@ -107,7 +107,7 @@ class Creator:
             return NOTHING
         asked = record.requirements.unprovisioned_in(attempt.cluster, message)
         has_other = self._members.provides_elsewhere(record, asked)
-        return Result(provisioning_steps.fail(record, message, has_other, now))
+        return Result(provisioning.fail(record, message, has_other, now))
 
     async def _with_owner(
         self, record: Record, make: Callable[[Record, Cluster, Owner], Awaitable[Result]]
@@ -154,7 +154,7 @@ class Creator:
         ):
             return poll()  # it was there all the time, and the watch has not shown it yet
         said = requested(cluster.name, refused_parameters(record, given))
-        return Result(provisioning_steps.note(record, said, self._attempts.now(), uid))
+        return Result(provisioning.note(record, said, self._attempts.now(), uid))
 
     async def _create_all(self, record: Record, cluster: Cluster, owner: Owner) -> Result:
         places = cluster.ledger.current(record.uid)
@@ -176,7 +176,7 @@ class Creator:
             cluster.track_object(outcome.ref, record.uid, contents=bool(wrapped.completion))
             made.append(outcome.ref)
             warnings += (f"{outcome.ref.kind} {outcome.ref.name}: {each}" for each in outcome.warnings)
-        return Result(creation_steps.created(record, tuple(made), self._attempts.now(), warnings, places))
+        return Result(run_changes.created(record, tuple(made), self._attempts.now(), warnings, places))
 
     def _gated(self, wrapped: WrappedObject, cluster: Cluster) -> WrappedObject:
         """The object to create. If it can grow, its templates have the gate that stops additional pods."""
@@ -261,7 +261,7 @@ class Creator:
         now, cluster = self._attempts.now(), record.attempt.cluster
         self._members.note_error(cluster, record.namespace)
         eligible_at = now + retry_pause(record.attempts)
-        change = creation_steps.withdraw(record, f"cluster {cluster}: {message}", eligible_at, now)
+        change = run_changes.withdraw(record, f"cluster {cluster}: {message}", eligible_at, now)
         return Result(change, wakes_scheduler=True)
 
     def _wait_for_name(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Result:
@@ -279,18 +279,18 @@ class Creator:
         requirements = record.requirements.without(cluster, message)
         if self._members.has_no_cluster_left(requirements):
             return self._refuse(record, made, _reasons(requirements))
-        return Result(creation_steps.rule_out(record, made, requirements, message, self._attempts.now()))
+        return Result(run_changes.rule_out(record, made, requirements, message, self._attempts.now()))
 
     def _refuse(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Result:
         failure = f"{record.key} creation failure: {message}"
-        return Result(creation_steps.refuse_creation(record, made, failure, self._attempts.now()))
+        return Result(run_changes.refuse_creation(record, made, failure, self._attempts.now()))
 
     def _postpone(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Result:
         now = self._attempts.now()
         if record.attempt:
             self._members.note_error(record.attempt.cluster, record.namespace)
         eligible_at = now + retry_pause(record.attempts)
-        return Result(creation_steps.postpone_creation(record, made, message, eligible_at, now))
+        return Result(run_changes.postpone_creation(record, made, message, eligible_at, now))
 
 
 def _made_before(record: Record) -> tuple[ObjectRef, ...]:

@@ -16,9 +16,9 @@ from dispatcher.core.kinds.provisioning_request import request_ref
 from dispatcher.core.lifecycle.decision import finished_items, is_unchanged
 from dispatcher.core.lifecycle.growth import unplaced_in
 from dispatcher.core.lifecycle.health import ObservedObjects
-from dispatcher.core.lifecycle.observed_state import Loss, ObservedState
+from dispatcher.core.lifecycle.missing_pods import Withheld, withheld_by
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.lifecycle.withheld import Withheld, withheld_by
+from dispatcher.core.lifecycle.step import Loss, ObservedState
 from dispatcher.core.model.record import ACTIVE, Pending, Phase, Record
 from dispatcher.kube.appwrappers import AppWrapperView
 

@@ -13,7 +13,7 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.potential_trust import PoolsFailed
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
 from dispatcher.core.kinds.provisioning_request import refs_of
-from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.confirmation import (
     Complaint,
     Evidence,
@@ -25,9 +25,8 @@ from dispatcher.core.lifecycle.confirmation import (
 )
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.health import ObservedObjects
-from dispatcher.core.lifecycle.observed_state import ObservedState
-from dispatcher.core.lifecycle.step import Decision, Step
-from dispatcher.core.lifecycle.withheld import Withheld, unread_of, withheld_by
+from dispatcher.core.lifecycle.missing_pods import Withheld, unread_of, withheld_by
+from dispatcher.core.lifecycle.step import Decision, ObservedState, Step
 from dispatcher.core.model.record import Record
 
 MOST_READ_ONE_BY_ONE: Final = 3
@@ -54,7 +53,7 @@ class Remediator:
         if live.live or not await self._give_back_capacity(record, cluster):
             return poll()
         now = self._attempts.now()
-        change = run_steps.complete(record, decision.done, now + observed.policy.kept_completed, now)
+        change = run_changes.complete(record, decision.done, now + observed.policy.kept_completed, now)
         return Result(change, wakes_scheduler=True)
 
     async def _give_back_capacity(self, record: Record, cluster: Cluster) -> bool:
@@ -71,7 +70,7 @@ class Remediator:
         said = "" if cluster is None else await _complaint(record, decision, observed, cluster)
         message = "; ".join(filter(None, (decision.message, said)))
         now = self._attempts.now()
-        return Result(run_steps.note_health_issue(record, decision.reason, message, now, decision.since))
+        return Result(run_changes.note_health_issue(record, decision.reason, message, now, decision.since))
 
     async def end(self, record: Record, observed: ObservedState, suspected: Decision) -> Result:
         """Requeues or fails the gang, if the API server confirms the health issue that the watches show."""
@@ -100,9 +99,9 @@ class Remediator:
         """
         match decision.step:
             case Step.NOTE_DONE:
-                return Result(run_steps.note_done(record, decision.done, self._attempts.now()))
+                return Result(run_changes.note_done(record, decision.done, self._attempts.now()))
             case Step.NOTE_PROGRESS:
-                return Result(run_steps.complete_some(record, decision.done, self._attempts.now()))
+                return Result(run_changes.complete_some(record, decision.done, self._attempts.now()))
             case Step.NOTE_HEALTH_ISSUE if decision.reason == words.KIND_NOT_INSTALLED:
                 return await self.note(record, confirmed, decision)
             case Step.FAIL | Step.REQUEUE:

@@ -13,7 +13,7 @@ from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
 from dispatcher.core.kinds.manifest import anchor_name
-from dispatcher.core.lifecycle import removal_steps
+from dispatcher.core.lifecycle import removal
 from dispatcher.core.lifecycle.removal import may_delete_ended, seconds_until_forced, stays
 from dispatcher.core.model.record import ObjectRef, Phase, Record
 from dispatcher.kube.live_pod_lister import UNKNOWN_ITEM
@@ -48,7 +48,7 @@ class Remover:
             return poll()
         is_kept = record.phase is Phase.FAILING and len(going) < len(refs)
         kept_until = now + (await self._attempts.policy_of(record)).kept_failed if is_kept else None
-        return Result(removal_steps.removed(record, now, kept_until), wakes_scheduler=True)
+        return Result(removal.removed(record, now, kept_until), wakes_scheduler=True)
 
     async def confirm_gone(self, record: Record) -> Result:
         """Releases what a deleted AppWrapper holds, once neither objects nor live pods are left."""
@@ -68,7 +68,7 @@ class Remover:
             return NOTHING  # the answer wakes the AppWrapper
         if live.live or cluster.pod_counts(record.uid).live:
             return await self._wait_for_pods(record, cluster)
-        return Result(removal_steps.release(record, self._attempts.now()), wakes_scheduler=True)
+        return Result(removal.release(record, self._attempts.now()), wakes_scheduler=True)
 
     async def expire(self, record: Record) -> Result:
         """Deletes what was kept of an AppWrapper after its end, and commits once that is gone."""
@@ -77,7 +77,7 @@ class Remover:
             return NOTHING
         refs = await self._attempts.refs(record)
         if await self._delete(record, cluster, refs) and await self._is_anchor_gone(record, cluster):
-            return Result(removal_steps.expire(record, self._attempts.now()))
+            return Result(removal.expire(record, self._attempts.now()))
         return poll()
 
     def _is_garbage_collected(self, record: Record, cluster: Cluster) -> bool:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from dispatcher import log
 from dispatcher.api import conditions as words
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.core.lifecycle import queue_steps, run_steps
+from dispatcher.core.lifecycle import queue_changes, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model import incremental
 from dispatcher.core.model.failures import Failure
@@ -286,9 +286,9 @@ def changes_of(
         if victim.record.uid not in gangs:
             surplus.setdefault(victim.record.uid, []).append((victim, reason))
     return [
-        queue_steps.begin_preempting(preemptor, group.pending, now, is_head=group.is_head),
+        queue_changes.begin_preempting(preemptor, group.pending, now, is_head=group.is_head),
         *(
-            run_steps.preempt(
+            run_changes.preempt(
                 victim.record,
                 reason,
                 f"preempted for {who}: {reason.words}",
@@ -306,7 +306,7 @@ def changes_of(
 def _evict(record: Record, queue: str, now: datetime, finished: Collection[int]) -> Change:
     """The eviction of a gang from a drained queue: it may be dispatched again at once, with the same grace for pods."""
     reason = EvictionReason(words.QUEUE_STOPPED, f"its queue {queue} is stopped and drained")
-    return run_steps.evict(record, reason, now, record.requeuing_seconds, now, finished)
+    return run_changes.evict(record, reason, now, record.requeuing_seconds, now, finished)
 
 
 def _items(finished: Mapping[str, Collection[int]], gang: ActiveGang) -> Collection[int]:
@@ -319,7 +319,7 @@ def _give_up(parts: Sequence[tuple[ActiveGang, Reason]], who: str, preemptor: st
     count = sum(len(gang.part.pods) for gang, _ in parts if gang.part is not None)
     given = given_up(first.record, [gang for gang, _ in parts])
     why = f"{counted(count, 'surplus pod')} preempted for {who}: {reason.words}"
-    return run_steps.give_up(first.record, Shrinking(*given, preemptor), reason, why, now)
+    return run_changes.give_up(first.record, Shrinking(*given, preemptor), reason, why, now)
 
 
 def leaving(group: Preempting | Drained) -> Sequence[ActiveGang]:

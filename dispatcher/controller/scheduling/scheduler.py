@@ -26,7 +26,7 @@ from dispatcher.controller.scheduling.committer import LARGEST_BATCH, Committer
 from dispatcher.controller.scheduling.growth_granter import GrowthGranter
 from dispatcher.controller.scheduling.queue_cycles import QueueCycles
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model import incremental
 from dispatcher.core.model.failures import UNDECIDED_BY_ERROR, Failure
 from dispatcher.core.model.incremental import Steps
@@ -474,12 +474,12 @@ def change_of(outcome: Outcome, now: datetime) -> Change | None:
     """The change that an outcome makes; None if the record already says it."""
     match outcome:
         case Placed(record, cluster, message, assignment):
-            return queue_steps.dispatch(record, cluster, now, message, assignment)
+            return queue_changes.dispatch(record, cluster, now, message, assignment)
         case Waiting(record, pending, is_head):
-            return queue_steps.block(record, pending, now, is_head=is_head)
+            return queue_changes.block(record, pending, now, is_head=is_head)
         case Impossible(record, pending):
-            return queue_steps.block(record, pending, now)
+            return queue_changes.block(record, pending, now)
         case NotEvaluated(record, pending):
-            return queue_steps.note_not_evaluated(record, pending, now)
+            return queue_changes.note_not_evaluated(record, pending, now)
         case Preempting():
             raise ValueError("a preemption is committed as a group")

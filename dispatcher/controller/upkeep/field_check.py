@@ -27,7 +27,7 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.core.kinds.manifest import reference
 from dispatcher.core.kinds.template_fields import digest_of_paths
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import Change, Phase, Record
 
@@ -121,7 +121,7 @@ class FieldCheck:
         record = self._cache.get(uid)
         if record is None or not warnings or not self._waits(record):
             return
-        change = queue_steps.warn(record, warnings, self._attempts.now())
+        change = queue_changes.warn(record, warnings, self._attempts.now())
         await self._committer.commit_all([change] if change else [])
 
     def _waits(self, record: Record) -> bool:

@@ -1,7 +1,7 @@
 """Orphan garbage collection: removes the anchors of ended attempts from members, and their objects with them.
 
 An attempt may end while its cluster is lost; its objects are removed when the member is connected again. The policy
-is `core.lifecycle.orphans`.
+is `core.lifecycle.removal`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dispatcher import errors, log
 from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.core.lifecycle.orphans import AnchorState, anchor_state, is_small_share, was_missed
+from dispatcher.core.lifecycle.removal import AnchorState, anchor_state, is_small_share, was_missed
 from dispatcher.core.model.record import Phase
 from dispatcher.kube.anchors import Found
 

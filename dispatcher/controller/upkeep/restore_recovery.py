@@ -35,7 +35,7 @@ from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.takeover import for_each
 from dispatcher.core.intake.status_end import StatusEnd, end_in_status
-from dispatcher.core.lifecycle import provisioning_steps, restore_steps
+from dispatcher.core.lifecycle import first_changes, provisioning
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.incremental import in_parts
 from dispatcher.core.model.provisioning import Provisioning
@@ -305,20 +305,20 @@ class RestoreRecovery:
     def _overtaken(self, record: Record, later: FoundAttempt) -> Change | None:
         if not record.holds_capacity:
             return None
-        return restore_steps.end_missed_attempt(
+        return first_changes.end_missed_attempt(
             record, f"attempt {later.attempt} exists, which came after it", self._now()
         )
 
     def _continued(self, record: Record, later: FoundAttempt, request: Provisioning | None) -> Change | None:
         if record.phase not in {Phase.QUEUED, Phase.SUSPENDED}:
             return None
-        return restore_steps.take_over(record, later.cluster, later.attempt, self._now(), request)
+        return first_changes.take_over(record, later.cluster, later.attempt, self._now(), request)
 
     def _provisioned(self, record: Record, request: Provisioning | None) -> Change | None:
         is_waiting = record.attempt is not None and record.attempt.awaits_capacity
         if not is_waiting or request is None or request.provisioned_at is None:
             return None
-        return provisioning_steps.provisioned(record, request.message, self._now(), request.request_uid)
+        return provisioning.provisioned(record, request.message, self._now(), request.request_uid)
 
     async def _change(self, uids: Iterable[str], decide: Callable[[Record], Change | None]) -> list[Record]:
         """Commit the decisions about AppWrappers, in parts, each on current records; return the committed records."""
@@ -355,7 +355,7 @@ class RestoreRecovery:
             message = "nothing of it exists any more"
             over = [record for record, is_gone in zip(part, gone, strict=True) if is_gone]
             # On the records whose objects were searched, not on the current ones.
-            changes = [restore_steps.end_missed_attempt(record, message, self._now()) for record in over]
+            changes = [first_changes.end_missed_attempt(record, message, self._now()) for record in over]
             await self._committer.commit_all(changes)
 
     async def _is_gone(self, record: Record) -> bool:
@@ -414,5 +414,5 @@ def _is_found(record: Record, search: Search) -> bool:
 
 def _ended(record: Record, end: StatusEnd, now: datetime) -> Change:
     if end.state is State.COMPLETED:
-        return restore_steps.recall_completed(record, end.kept_until, now)
-    return restore_steps.recall_failed(record, end.reason, end.message, end.kept_until, now)
+        return first_changes.complete_missed(record, end.kept_until, now)
+    return first_changes.fail_missed(record, end.reason, end.message, end.kept_until, now)

@@ -29,8 +29,8 @@ from dispatcher.core.kinds.cluster_defaults import (
 )
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults, runtime_classes
-from dispatcher.core.lifecycle import approvals, first_steps
-from dispatcher.core.lifecycle.first_steps import Submission
+from dispatcher.core.lifecycle import approvals, first_changes
+from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.cluster_filters import has_members
@@ -85,7 +85,7 @@ def propose(
         pods_never_preempt=pod_defaults.never_preempts(parsed, ()),
     )
     gang = charge_of(parsed, rules.declared_demand, rules.kinds).gang
-    submitted = first_steps.submit(submission, gang, now).after
+    submitted = first_changes.submit(submission, gang, now).after
     return Proposal(replace(submitted, enqueue_seq=LAST + number), parsed)
 
 

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.core.lifecycle import first_steps
-from dispatcher.core.lifecycle.first_steps import KeptObjects, Submission
+from dispatcher.core.lifecycle import first_changes
+from dispatcher.core.lifecycle.first_changes import KeptObjects, Submission
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change
 from dispatcher.text import mappings_of, name_of, text_of
@@ -41,8 +41,8 @@ def recall(end: StatusEnd, submission: Submission, gang: Gang, now: datetime) ->
     """The change that keeps an AppWrapper ended."""
     kept = KeptObjects(HUB_CLUSTER, end.kept_until) if end.kept_until else None
     if end.state is State.COMPLETED:
-        return first_steps.recall_completed(submission, gang, now, kept)
-    return first_steps.recall_failed(submission, gang, end.reason, end.message, now, kept)
+        return first_changes.recall_completed(submission, gang, now, kept)
+    return first_changes.recall_failed(submission, gang, end.reason, end.message, now, kept)
 
 
 def _kept_until(status: Mapping[str, Any]) -> datetime | None:

@@ -12,12 +12,11 @@ from enum import StrEnum
 from typing import Final
 
 from dispatcher.api import conditions as words
-from dispatcher.core.lifecycle import provisioning_steps, run_steps
+from dispatcher.core.lifecycle import provisioning, run_changes
 from dispatcher.core.lifecycle.health import unmade_pods
-from dispatcher.core.lifecycle.observed_state import ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.lifecycle.step import Decision, Step
+from dispatcher.core.lifecycle.step import Decision, ObservedState, Step
 from dispatcher.core.model.record import Change, Record
 
 
@@ -98,9 +97,9 @@ def end_of_attempt(
     detail = decision.detail + (f"; {complaint}" if complaint else "")
     reason = EvictionReason(decision.reason, decision.message, detail)
     if decision.step is Step.FAIL:
-        return run_steps.fail(record, reason, now)
+        return run_changes.fail(record, reason, now)
     next_wait = int(policy.wait(record.requeuings + 1).total_seconds())
     if decision.reason == words.CAPACITY_REVOKED:
-        return provisioning_steps.revoke(record, reason, next_wait, now, decision.done)
+        return provisioning.revoke(record, reason, next_wait, now, decision.done)
     eligible_at = now + policy.pause(decision.reason)
-    return run_steps.evict(record, reason, eligible_at, next_wait, now, decision.done)
+    return run_changes.evict(record, reason, eligible_at, next_wait, now, decision.done)

@@ -13,16 +13,13 @@ from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.kinds.completion import Progress, progress
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import health, provisioning
-from dispatcher.core.lifecycle.condition_updates import noted_warning
 from dispatcher.core.lifecycle.growth import admissible, growth_due, taken_soon
 from dispatcher.core.lifecycle.health import HealthIssue, ObservedObjects, Remedy
-from dispatcher.core.lifecycle.lack import says_otherwise
-from dispatcher.core.lifecycle.observed_state import Loss, ObservedState
+from dispatcher.core.lifecycle.missing_pods import NONE_WITHHELD, Withheld, says_otherwise
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.provisioning import Answer
-from dispatcher.core.lifecycle.record_change import live_attempt
-from dispatcher.core.lifecycle.step import NOOP, Decision, Step
-from dispatcher.core.lifecycle.withheld import NONE_WITHHELD, Withheld
+from dispatcher.core.lifecycle.record_change import live_attempt, noted_warning
+from dispatcher.core.lifecycle.step import NOOP, Decision, Loss, ObservedState, Step
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.potential import in_words
 from dispatcher.core.model.provisioning import Provisioning

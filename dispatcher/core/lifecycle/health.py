@@ -24,9 +24,8 @@ from msgspec.structs import replace
 from dispatcher.api import conditions as words
 from dispatcher.core.kinds.completion import pods_of
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.lifecycle.lack import ABSENT, UNPLACED, Lack, lack_in
+from dispatcher.core.lifecycle.missing_pods import ABSENT, NONE_WITHHELD, UNPLACED, Lack, Withheld, lack_in
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.lifecycle.withheld import NONE_WITHHELD, Withheld
 from dispatcher.core.model.growth import GatedPod, PodRef, PodsByTemplate, SurplusPod
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.potential import in_words

@@ -1,6 +1,6 @@
 """The life of an AppWrapper as a table: every change of phase, and its cause in history.
 
-`docs/lifecycle.md` is generated from it. `core.lifecycle.first_steps` and `core.lifecycle.record_change` make all
+`docs/lifecycle.md` is generated from it. `core.lifecycle.first_changes` and `core.lifecycle.record_change` make all
 changes, and none that the table lacks.
 """
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from dispatcher.core.lifecycle.queue_steps import PendingKey, pending_key
+from dispatcher.core.lifecycle.queue_changes import PendingKey, pending_key
 from dispatcher.core.model.record import Record
 from dispatcher.core.scheduling.ordering import Rank, rank
 

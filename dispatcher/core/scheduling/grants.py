@@ -27,7 +27,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dispatcher.api.spec_errors import one_line
-from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.growth import (
     admissible,
     growth_of,
@@ -208,12 +208,12 @@ def change_of(grant: Grant, now: datetime) -> Change | None:
     """The change that a decision makes; None if the record says the same already, or said much the same just now."""
     record, request = grant.record, grant.request
     if grant.pods:
-        return run_steps.grant(record, grant.amounts, request, grant.note, now, grant.beyond, grant.trusted)
+        return run_changes.grant(record, grant.amounts, request, grant.note, now, grant.beyond, grant.trusted)
     pause = _pause_before(record.growth_request, request)
     noted_at = record.last_event_at
     if pause is None or (pause and noted_at is not None and now - noted_at < pause):
         return None
-    return run_steps.note_growth_request(record, request, now)
+    return run_changes.note_growth_request(record, request, now)
 
 
 def _pause_before(known: GrowthRequest | None, request: GrowthRequest | None) -> timedelta | None:

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct, field
 
-from dispatcher.core.lifecycle.queue_steps import (
+from dispatcher.core.lifecycle.queue_changes import (
     PendingKey,
     is_known_not_evaluated,
     pending_key,

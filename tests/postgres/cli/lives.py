@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import Change, Pending, Record
 from dispatcher.store.queue import QueueStore
@@ -47,14 +47,14 @@ async def live(queue: QueueStore) -> Lives:
     train = await committed(queue, _submitted(GONE, "team-a", "train", lives.start, user="alice"))
     train = await committed(queue, _blocked(train, lives.at(5)))
     train = await _started(queue, train, "east", lives.at(60))
-    train = await committed(queue, run_steps.complete(train, {0}, lives.at(180), lives.at(180)))
-    await committed(queue, removal_steps.delete(train, lives.at(240)))
+    train = await committed(queue, run_changes.complete(train, {0}, lives.at(180), lives.at(180)))
+    await committed(queue, removal.delete(train, lives.at(240)))
     probe = await committed(queue, _submitted(FAILED, "team-b", "probe", lives.at(10)))
     probe = await _started(queue, probe, "hub", lives.at(15))
     probe = await committed(
-        queue, run_steps.fail(probe, EvictionReason("FoundFailedPods", "2 pods failed"), lives.at(30))
+        queue, run_changes.fail(probe, EvictionReason("FoundFailedPods", "2 pods failed"), lives.at(30))
     )
-    await committed(queue, removal_steps.removed(probe, lives.at(45)))
+    await committed(queue, removal.removed(probe, lives.at(45)))
     fields = {"user": "alice", "queue": "night", "priority": 7}
     waiting = await committed(queue, _submitted(WAITING, "team-a", "train", lives.waiting_since, **fields))
     await committed(queue, _blocked(waiting, lives.waiting_since))
@@ -62,7 +62,7 @@ async def live(queue: QueueStore) -> Lives:
 
 
 def _submitted(uid: str, namespace: str, name: str, at: datetime, **fields: object) -> Change:
-    submission = first_steps.Submission(
+    submission = first_changes.Submission(
         uid=uid,
         group="workload.codeflare.dev",
         namespace=namespace,
@@ -71,20 +71,18 @@ def _submitted(uid: str, namespace: str, name: str, at: datetime, **fields: obje
         spec=b'{"resources": {}}',
         spec_hash="hash",
     )
-    change = first_steps.submit(submission, GANG, at)
+    change = first_changes.submit(submission, GANG, at)
     return replace(change, after=replace(change.after, **fields))  # type: ignore[arg-type]  # Record's own fields
 
 
 async def _started(queue: QueueStore, record: Record, cluster: str, at: datetime) -> Record:
     """Dispatched at that time, created half a minute later, and running after another one."""
-    record = await committed(queue, queue_steps.dispatch(record, cluster, at))
-    record = await committed(
-        queue, creation_steps.created(record, (make_object(),), at + timedelta(seconds=30))
-    )
-    return await committed(queue, run_steps.mark_running(record, at + timedelta(minutes=1)))
+    record = await committed(queue, queue_changes.dispatch(record, cluster, at))
+    record = await committed(queue, run_changes.created(record, (make_object(),), at + timedelta(seconds=30)))
+    return await committed(queue, run_changes.mark_running(record, at + timedelta(minutes=1)))
 
 
 def _blocked(record: Record, at: datetime) -> Change:
-    change = queue_steps.block(record, Pending("InsufficientResources", "lacks 1 cpu", "cpu", "hub"), at)
+    change = queue_changes.block(record, Pending("InsufficientResources", "lacks 1 cpu", "cpu", "hub"), at)
     assert change is not None
     return change

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Assignment
@@ -76,9 +76,9 @@ async def fill(queue: QueueStore, *nodes: str, limit_of_sweep: timedelta = timed
     await committed(queue, _submitted(SMALL, "team-a", "small", queues.started, 2))
     failed = await _run(queue, _submitted(FAILED, "team-b", "failed", queues.started, 1), queues.started)
     failed = await committed(
-        queue, run_steps.fail(failed, EvictionReason("FoundFailedPods", "2 pods failed"), now)
+        queue, run_changes.fail(failed, EvictionReason("FoundFailedPods", "2 pods failed"), now)
     )
-    await committed(queue, removal_steps.removed(failed, now))
+    await committed(queue, removal.removed(failed, now))
     return queues
 
 
@@ -106,7 +106,7 @@ def _cpu(cpu: int) -> Resources:
 
 
 def _submitted(uid: str, namespace: str, name: str, at: datetime, cpu: int, **fields: Any) -> Change:  # noqa: ANN401
-    submission = first_steps.Submission(
+    submission = first_changes.Submission(
         uid=uid,
         group="workload.codeflare.dev",
         namespace=namespace,
@@ -115,13 +115,13 @@ def _submitted(uid: str, namespace: str, name: str, at: datetime, cpu: int, **fi
         spec=b'{"resources": {}}',
         spec_hash="hash",
     )
-    change = first_steps.submit(submission, make_gang(cpu=1000 * cpu), at)
+    change = first_changes.submit(submission, make_gang(cpu=1000 * cpu), at)
     return replace(change, after=replace(change.after, **fields))
 
 
 async def _run(queue: QueueStore, submitted: Change, at: datetime, *places: tuple[str, int]) -> Record:
     record = await committed(queue, submitted)
     assignment = Assignment((places,) if places else ())
-    record = await committed(queue, queue_steps.dispatch(record, "east", at, assignment=assignment))
-    record = await committed(queue, creation_steps.created(record, (make_object(),), at))
-    return await committed(queue, run_steps.mark_running(record, at))
+    record = await committed(queue, queue_changes.dispatch(record, "east", at, assignment=assignment))
+    record = await committed(queue, run_changes.created(record, (make_object(),), at))
+    return await committed(queue, run_changes.mark_running(record, at))

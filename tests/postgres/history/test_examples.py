@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
-from dispatcher.core.lifecycle.first_steps import Submission
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
+from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
@@ -32,7 +32,7 @@ class Told:
 
     async def begins(self, now: datetime, created_at: datetime) -> Record:
         submission = Submission(self.name, "group", "red", self.name, created_at, b"{}", "hash")
-        return await self.goes_on(first_steps.submit(submission, TWO_GPUS, now))
+        return await self.goes_on(first_changes.submit(submission, TWO_GPUS, now))
 
     async def goes_on(self, change: Change) -> Record:
         (record,) = (await self._queue.commit([change])).accepted
@@ -41,9 +41,9 @@ class Told:
     async def runs(self, record: Record, cluster: str, times: tuple[datetime, ...]) -> Record:
         """Dispatch, create and start it."""
         decided, created, started = times
-        record = await self.goes_on(queue_steps.dispatch(record, cluster, decided))
-        record = await self.goes_on(creation_steps.created(record, (), created))
-        return await self.goes_on(run_steps.mark_running(record, started))
+        record = await self.goes_on(queue_changes.dispatch(record, cluster, decided))
+        record = await self.goes_on(run_changes.created(record, (), created))
+        return await self.goes_on(run_changes.mark_running(record, started))
 
 
 async def requeued(queue: QueueStore) -> None:
@@ -51,10 +51,10 @@ async def requeued(queue: QueueStore) -> None:
     told = Told(queue)
     record = await told.begins(clock(10, 10), created_at=clock(10, 0))
     record = await told.runs(record, "west", (clock(10, 30), clock(10, 31), clock(10, 32)))
-    record = await told.goes_on(removal_steps.abandon(record, "west is lost", clock(11, 0)))
+    record = await told.goes_on(removal.abandon(record, "west is lost", clock(11, 0)))
     record = await told.runs(record, "east", (clock(11, 15), clock(11, 15, 30), clock(11, 30)))
-    record = await told.goes_on(run_steps.complete(record, (), clock(13, 0), clock(13, 0)))
-    await told.goes_on(removal_steps.delete(record, clock(14, 0)))
+    record = await told.goes_on(run_changes.complete(record, (), clock(13, 0), clock(13, 0)))
+    await told.goes_on(removal.delete(record, clock(14, 0)))
 
 
 USAGE = (
@@ -89,11 +89,11 @@ async def test_gang_that_never_starts_counts_with_its_wait_so_far(
 ) -> None:
     gone, held = Told(queue, "gone"), Told(queue, "held")
     record = await gone.begins(clock(10, 0), created_at=clock(9, 0))
-    await gone.goes_on(removal_steps.delete(record, clock(11, 0)))
+    await gone.goes_on(removal.delete(record, clock(11, 0)))
     record = await held.begins(clock(10, 0), created_at=clock(10, 0))
-    await held.goes_on(queue_steps.suspend(record, clock(14, 0)))
+    await held.goes_on(queue_changes.suspend(record, clock(14, 0)))
     refused = Submission("no", "group", "red", "no", clock(10, 0), b"{}", "hash")
-    await gone.goes_on(first_steps.reject(refused, "it is no AppWrapper", clock(20, 0)))
+    await gone.goes_on(first_changes.reject(refused, "it is no AppWrapper", clock(20, 0)))
     stats = "SELECT day::text, gpu_class, n, p50_s, max_s, still_waiting, oldest_wait_s FROM history.wait_stats_daily"
     assert rows_of(database_url, stats) == [("2020-02-29", "2", 2, 10800.0, 14400.0, 0, None)]
 
@@ -104,9 +104,9 @@ async def test_gang_that_was_suspended_at_first_waits_from_the_day_of_its_releas
     told = Told(queue)
     created_at = clock(0, 0) - timedelta(hours=1)
     submission = Submission("aw", "group", "red", "aw", created_at, b"{}", "hash", suspended=True)
-    record = await told.goes_on(first_steps.submit(submission, TWO_GPUS, created_at))
-    record = await told.goes_on(queue_steps.resume(record, clock(8, 0)))
-    await told.goes_on(removal_steps.delete(record, clock(9, 0)))
+    record = await told.goes_on(first_changes.submit(submission, TWO_GPUS, created_at))
+    record = await told.goes_on(queue_changes.resume(record, clock(8, 0)))
+    await told.goes_on(removal.delete(record, clock(9, 0)))
     stats = "SELECT day::text, n, p50_s FROM history.wait_stats_daily"
     assert rows_of(database_url, stats) == [("2020-02-29", 1, 3600.0)]
 
@@ -118,8 +118,8 @@ async def test_a_failure_wastes_the_capacity_held_until_its_pods_were_gone(
     record = await told.begins(clock(10, 0), created_at=clock(10, 0))
     record = await told.runs(record, "east", (clock(10, 0), clock(10, 0), clock(10, 0)))
     record = await told.goes_on(
-        run_steps.fail(record, EvictionReason("FailedComponent", "it failed"), clock(11, 0))
+        run_changes.fail(record, EvictionReason("FailedComponent", "it failed"), clock(11, 0))
     )
-    await told.goes_on(removal_steps.removed(record, clock(12, 30)))
+    await told.goes_on(removal.removed(record, clock(12, 30)))
     query = "SELECT day::text, cluster, error_class, n, gpu_h_wasted FROM history.failures_daily"
     assert rows_of(database_url, query) == [("2020-02-29", "east", "FailedComponent", 1, 5.0)]

@@ -13,8 +13,8 @@ from typing import Final, LiteralString
 import psycopg
 import pytest
 
-from dispatcher.core.lifecycle import first_steps, queue_steps, removal_steps
-from dispatcher.core.lifecycle.first_steps import Submission
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal
+from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.leaf_quota import LeafQuota
@@ -148,14 +148,14 @@ async def test_a_quota_that_changed_at_noon_counts_half_and_use_stays_where_it_w
     await store.declare([team(16, weight=2)], clock(29, 12))
     await store.declare([], clock(29, 18))
     submission = Submission("aw", "group", "red", "aw", clock(28, 20), b"{}", "hash")
-    record = await committed(queue, first_steps.submit(submission, FOUR_GPUS, clock(28, 20)))
-    record = await committed(queue, queue_steps.move(record, ("team",), clock(28, 20)))
-    record = await committed(queue, queue_steps.dispatch(record, "hub", clock(28, 21)))
-    record = await committed(queue, removal_steps.abandon(record, "lost", clock(29, 3)))
-    record = await committed(queue, queue_steps.move(record, ("others",), clock(29, 4)))
-    record = await committed(queue, queue_steps.dispatch(record, "hub", clock(29, 4)))
-    record = await committed(queue, removal_steps.delete(record, clock(29, 5)))
-    await committed(queue, removal_steps.release(record, clock(29, 6)))
+    record = await committed(queue, first_changes.submit(submission, FOUR_GPUS, clock(28, 20)))
+    record = await committed(queue, queue_changes.move(record, ("team",), clock(28, 20)))
+    record = await committed(queue, queue_changes.dispatch(record, "hub", clock(28, 21)))
+    record = await committed(queue, removal.abandon(record, "lost", clock(29, 3)))
+    record = await committed(queue, queue_changes.move(record, ("others",), clock(29, 4)))
+    record = await committed(queue, queue_changes.dispatch(record, "hub", clock(29, 4)))
+    record = await committed(queue, removal.delete(record, clock(29, 5)))
+    await committed(queue, removal.release(record, clock(29, 6)))
     if is_moved:
         with psycopg.connect(database_url) as connection:
             connection.execute(MOVE)
@@ -172,10 +172,10 @@ async def test_a_gang_in_two_trees_is_used_in_both_and_a_tree_without_devices_co
     await store.declare([team(0), cpus, LeafQuota("free", Fraction(1), {})], clock(28, 0))
     await store.declare([], clock(29, 0))
     submission = Submission("aw", "group", "red", "aw", clock(28, 1), b"{}", "hash")
-    record = await committed(queue, first_steps.submit(submission, FOUR_GPUS, clock(28, 1)))
-    record = await committed(queue, queue_steps.move(record, ("team", "tree/gold"), clock(28, 1)))
-    record = await committed(queue, queue_steps.dispatch(record, "hub", clock(28, 1)))
-    await committed(queue, removal_steps.abandon(record, "lost", clock(28, 3)))
+    record = await committed(queue, first_changes.submit(submission, FOUR_GPUS, clock(28, 1)))
+    record = await committed(queue, queue_changes.move(record, ("team", "tree/gold"), clock(28, 1)))
+    record = await committed(queue, queue_changes.dispatch(record, "hub", clock(28, 1)))
+    await committed(queue, removal.abandon(record, "lost", clock(28, 3)))
     one = Decimal(1)
     assert rows_of(database_url, FAIRNESS) == [
         ("2020-02-28", "free", "cpu", one, 0.0, None),

@@ -12,7 +12,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from dispatcher.cli.describe import as_text
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.growth import GrowthRequest, GrowthTrust, PodRef, Shrinking
 from dispatcher.core.model.preemption import Reason
@@ -41,15 +41,15 @@ def clock(hour: int, minute: int = 0) -> datetime:
 
 
 async def dispatched(queue: QueueStore, at: datetime) -> Record:
-    record = await committed(queue, first_steps.submit(make_submission(), Gang(ONE, 1), at))
-    record = await committed(queue, queue_steps.dispatch(record, "hub", at))
-    record = await committed(queue, creation_steps.created(record, (make_object(),), at))
-    return await committed(queue, run_steps.mark_running(record, at))
+    record = await committed(queue, first_changes.submit(make_submission(), Gang(ONE, 1), at))
+    record = await committed(queue, queue_changes.dispatch(record, "hub", at))
+    record = await committed(queue, run_changes.created(record, (make_object(),), at))
+    return await committed(queue, run_changes.mark_running(record, at))
 
 
 async def gone(queue: QueueStore, record: Record, at: datetime) -> None:
-    record = await committed(queue, removal_steps.delete(record, at))
-    await committed(queue, removal_steps.release(record, at))
+    record = await committed(queue, removal.delete(record, at))
+    await committed(queue, removal.release(record, at))
 
 
 @pytest.mark.parametrize("is_moved", [False, True])
@@ -57,8 +57,8 @@ async def test_one_gpu_that_grew_to_three_for_an_hour_and_shrank_to_two(
     queue: QueueStore, database_url: str, is_moved: bool
 ) -> None:
     record = await dispatched(queue, clock(9))
-    record = await committed(queue, run_steps.note_growth(record, ONE * 3, clock(10, 15)))
-    record = await committed(queue, run_steps.note_growth(record, ONE * 2, clock(11, 15)))
+    record = await committed(queue, run_changes.note_growth(record, ONE * 3, clock(10, 15)))
+    record = await committed(queue, run_changes.note_growth(record, ONE * 2, clock(11, 15)))
     await gone(queue, record, clock(12))
     if is_moved:
         with psycopg.connect(database_url) as connection:
@@ -84,12 +84,12 @@ async def test_the_next_leader_counts_on(
     queue: QueueStore, database: Database, leadership: Leadership, database_url: str
 ) -> None:
     record = await dispatched(queue, clock(9))
-    record = await committed(queue, run_steps.note_growth(record, ONE * 3, clock(10)))
+    record = await committed(queue, run_changes.note_growth(record, ONE * 3, clock(10)))
     following = QueueStore(database, lambda: leadership.lease)
     (known,) = await following.load_live()
     assert known == record
     assert known.charge == ONE * 3
-    known = await committed(following, run_steps.note_growth(known, NOTHING, clock(11)))
+    known = await committed(following, run_changes.note_growth(known, NOTHING, clock(11)))
     await gone(following, known, clock(12))
     assert rows_of(database_url, "SELECT gpu_h FROM history.attempt_history") == [(1.0 + 3 + 1,)]
 
@@ -98,9 +98,9 @@ async def test_a_gang_that_is_taken_back_as_it_is_large_begins_anew_with_its_dem
     queue: QueueStore, database_url: str
 ) -> None:
     record = await dispatched(queue, clock(9))
-    record = await committed(queue, run_steps.note_growth(record, ONE * 3, clock(10)))
-    record = await committed(queue, removal_steps.abandon(record, "lost", clock(11)))
-    record = await committed(queue, queue_steps.dispatch(record, "hub", clock(12)))
+    record = await committed(queue, run_changes.note_growth(record, ONE * 3, clock(10)))
+    record = await committed(queue, removal.abandon(record, "lost", clock(11)))
+    record = await committed(queue, queue_changes.dispatch(record, "hub", clock(12)))
     await gone(queue, record, clock(13))
     hours: LiteralString = "SELECT attempt, gpu_h FROM history.attempt_history ORDER BY attempt"
     assert rows_of(database_url, hours) == [(1, 1.0 + 3), (2, 1.0)]
@@ -113,7 +113,7 @@ async def test_the_database_has_every_change_and_memory_the_latest(
     many = MOST_GROWTHS_KEPT + 8
     for number in range(1, many + 1):
         at = clock(10) + timedelta(minutes=number)
-        record = await committed(queue, run_steps.note_growth(record, ONE * (1 + number % 2), at))
+        record = await committed(queue, run_changes.note_growth(record, ONE * (1 + number % 2), at))
     assert attempt_of(record).growth[-1] == Growth(clock(10) + timedelta(minutes=many), NOTHING)
     assert [each.attempt for each in await queue.load_live()] == [record.attempt]
     await gone(queue, record, clock(11))
@@ -127,7 +127,7 @@ async def test_growths_at_one_time_are_all_stored(queue: QueueStore) -> None:
     """After a failover to a server whose clock is behind, all steps have the time of the last one before."""
     record = await dispatched(queue, clock(10))
     for pods in (2, 1, 2):
-        granted = run_steps.grant(record, ONE * pods, None, "more", clock(9), (("0.w", pods),))
+        granted = run_changes.grant(record, ONE * pods, None, "more", clock(9), (("0.w", pods),))
         record = await committed(queue, granted)
     (loaded,) = await queue.load_live()
     assert (loaded.grown, loaded.granted) == (ONE * 2, (("0.w", 2),))
@@ -222,10 +222,12 @@ async def test_growths_without_any_time_between_them_are_dropped_but_for_the_lat
 
 async def test_growth_that_was_taken_for_another_gang_is_marked(queue: QueueStore) -> None:
     record = await dispatched(queue, clock(9))
-    record = await committed(queue, run_steps.grant(record, ONE, None, "1 pod may start", clock(10)))
+    record = await committed(queue, run_changes.grant(record, ONE, None, "1 pod may start", clock(10)))
     given = Shrinking((PodRef("team-a", "ray-1", "uid-1"),), NOTHING, "uid-of-another")
-    record = await committed(queue, run_steps.give_up(record, given, Reason.FAIR_SHARE, "for it", clock(11)))
-    record = await committed(queue, run_steps.note_growth(record, ONE, clock(12)))
+    record = await committed(
+        queue, run_changes.give_up(record, given, Reason.FAIR_SHARE, "for it", clock(11))
+    )
+    record = await committed(queue, run_changes.note_growth(record, ONE, clock(12)))
     (loaded,) = await queue.load_live()
     assert attempt_of(loaded).growth == (Growth(clock(10), ONE), Growth(clock(12), NOTHING, is_taken=True))
 
@@ -233,7 +235,7 @@ async def test_growth_that_was_taken_for_another_gang_is_marked(queue: QueueStor
 async def test_growth_keeps_the_nodes_that_it_trusts(queue: QueueStore) -> None:
     record = await dispatched(queue, clock(9))
     nodes = ("potential/l4/0", "potential/l4/1")
-    granted = run_steps.grant(record, ONE, None, "1 pod may start", clock(10), trusted=nodes)
+    granted = run_changes.grant(record, ONE, None, "1 pod may start", clock(10), trusted=nodes)
     await committed(queue, granted)
     (loaded,) = await queue.load_live()
     assert attempt_of(loaded).growth_trust == GrowthTrust(clock(10), nodes)
@@ -247,21 +249,23 @@ async def test_an_attempt_that_never_grew_has_no_growth(queue: QueueStore, datab
 async def test_show_gives_the_resources_that_a_grown_gang_holds(queue: QueueStore, database_url: str) -> None:
     record = await dispatched(queue, clock(9))
     assert "Holds:" not in await shown(database_url)
-    record = await committed(queue, run_steps.note_growth(record, ONE * 3, clock(10)))
+    record = await committed(queue, run_changes.note_growth(record, ONE * 3, clock(10)))
     lines = [line.strip() for line in (await shown(database_url)).splitlines()]
     assert "Asks for:   0.5 cpu, 1 GiB, 1 gpu, 1 pod" in lines
     assert "Holds:      1.5 cpu, 3 GiB, 3 gpu" in lines
     request = GrowthRequest(2, ONE * 2, clock(10, 5), "InsufficientQuota", "2 more pods wait")
-    record = await committed(queue, run_steps.note_growth_request(record, request, clock(10, 5)))
+    record = await committed(queue, run_changes.note_growth_request(record, request, clock(10, 5)))
     lines = [line.strip() for line in (await shown(database_url)).splitlines()]
     assert "Growth:     InsufficientQuota: 2 more pods wait" in lines
-    granted = run_steps.grant(record, ONE * 3, request, "1 pod may start", clock(10, 6))
+    granted = run_changes.grant(record, ONE * 3, request, "1 pod may start", clock(10, 6))
     record = await committed(queue, granted)
     lines = [line.strip() for line in (await shown(database_url)).splitlines()]
     assert "Growth:     InsufficientQuota" in lines
-    record = await committed(queue, run_steps.grant(record, ONE * 5, None, "2 pods may start", clock(10, 7)))
+    record = await committed(
+        queue, run_changes.grant(record, ONE * 5, None, "2 pods may start", clock(10, 7))
+    )
     assert "Growth:" not in await shown(database_url)
-    record = await committed(queue, run_steps.note_growth_request(record, request, clock(10, 8)))
+    record = await committed(queue, run_changes.note_growth_request(record, request, clock(10, 8)))
     await gone(queue, record, clock(11))
     assert "Holds:" not in await shown(database_url)
     assert "Growth:" not in await shown(database_url)

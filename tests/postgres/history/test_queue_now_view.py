@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 from psycopg.rows import DictRow, dict_row
 
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Pending, Record
@@ -80,7 +80,7 @@ async def test_a_queue_row_has_its_submitter_its_waiting_time_and_its_demand(
         demand = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": gpu, "nvidia.com/mig-1g.5gb": 7}
         user, created_at = chance.choice(["", "ada"]), past + timedelta(seconds=chance.randint(-9, 9))
         submission = make_submission(uid=str(uuid.uuid4()), created_at=created_at)
-        change = first_steps.submit(submission, Gang(Resources(demand), 1), past)
+        change = first_changes.submit(submission, Gang(Resources(demand), 1), past)
         await queue.commit([replace(change, after=replace(change.after, user=user), spec=submission.spec)])
         expected[change.after.uid] = (
             user or "default",
@@ -188,7 +188,7 @@ def submitted(life: Life) -> Change:
         uid=str(uuid.uuid4()), created_at=life.created_at, suspended=life.released_at is not None
     )
     gang = Gang(Resources({"cpu": 1000, "nvidia.com/gpu": life.gpu}), 1)
-    change = first_steps.submit(submission, gang, life.taken_in_at)
+    change = first_changes.submit(submission, gang, life.taken_in_at)
     return replace(
         change,
         after=replace(change.after, queue=life.queue, eligible_at=life.eligible_at),
@@ -210,41 +210,41 @@ async def live(queue: QueueStore, lives: list[Life]) -> dict[str, Life]:
 
 
 def _resumed(record: Record, life: Life) -> Change | None:
-    return queue_steps.resume(record, life.released_at) if life.released_at else None
+    return queue_changes.resume(record, life.released_at) if life.released_at else None
 
 
 def _blocked(record: Record, life: Life) -> Change | None:
-    return queue_steps.block(record, Pending(life.reason, "m"), life.waits_since) if life.reason else None
+    return queue_changes.block(record, Pending(life.reason, "m"), life.waits_since) if life.reason else None
 
 
 def _dispatched(record: Record, life: Life) -> Change | None:
-    return queue_steps.dispatch(record, "hub", life.started_at) if life.started_at else None
+    return queue_changes.dispatch(record, "hub", life.started_at) if life.started_at else None
 
 
 def _created(record: Record, life: Life) -> Change | None:
-    return creation_steps.created(record, (make_object(),), life.started_at) if life.started_at else None
+    return run_changes.created(record, (make_object(),), life.started_at) if life.started_at else None
 
 
 def _started(record: Record, life: Life) -> Change | None:
-    return run_steps.mark_running(record, life.started_at) if life.started_at else None
+    return run_changes.mark_running(record, life.started_at) if life.started_at else None
 
 
 def _evicted(record: Record, life: Life) -> Change | None:
     if life.started_at is None or not life.has_gone_back:
         return None
-    return run_steps.evict(
+    return run_changes.evict(
         record, EvictionReason("FoundFailedPods", "m"), life.started_at, 0, life.started_at
     )
 
 
 def _removed(record: Record, life: Life) -> Change | None:
-    return removal_steps.removed(record, life.started_at) if life.started_at and life.has_gone_back else None
+    return removal.removed(record, life.started_at) if life.started_at and life.has_gone_back else None
 
 
 def _blocked_again(record: Record, life: Life) -> Change | None:
     if life.started_at is None or not life.has_gone_back:
         return None
-    return queue_steps.block(record, Pending("InsufficientResources", "m"), life.started_at)
+    return queue_changes.block(record, Pending("InsufficientResources", "m"), life.started_at)
 
 
 async def test_view_estimates_no_start(queue: QueueStore, database_url: str) -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL
 from dispatcher.core.model.record import Pending, Phase
@@ -58,7 +58,7 @@ async def test_gang_that_lacks_room_is_backfilled_and_a_rejected_gang_fits_elsew
 ) -> None:
     reasons = sorted(ROOM | CLUSTERS | QUOTA | NEITHER | {AWAITING_APPROVAL})
     waiting = (await queue.commit([make_submit(reason) for reason in reasons])).accepted
-    told = (queue_steps.block(each, Pending(each.name, "it waits"), LATER) for each in waiting)
+    told = (queue_changes.block(each, Pending(each.name, "it waits"), LATER) for each in waiting)
     await queue.commit([each for each in told if each])
     await overtake(queue)
     found = dict(rows_of(database_url, "SELECT name, why FROM history.overtakes"))
@@ -80,7 +80,7 @@ async def test_rejection_by_that_cluster_counts_before_the_nearest_rejection(
         Rejection("west", pending_reasons.INSUFFICIENT, "it is full"),
     )
     pending = Pending(pending_reasons.INSUFFICIENT, "it is full", "cpu", "west", rejections)
-    blocked = queue_steps.block(waiting, pending, LATER)
+    blocked = queue_changes.block(waiting, pending, LATER)
     assert blocked is not None
     await queue.commit([blocked])
     await overtake(queue)
@@ -96,4 +96,4 @@ async def overtake(queue: QueueStore) -> None:
     late = replace(late, events=(replace(late.events[0], at=then),))
     (record,) = (await queue.commit([late])).accepted
     assert record.phase is Phase.QUEUED
-    await queue.commit([queue_steps.dispatch(record, "hub", LATER + timedelta(hours=1))])
+    await queue.commit([queue_changes.dispatch(record, "hub", LATER + timedelta(hours=1))])

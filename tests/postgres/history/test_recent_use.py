@@ -11,8 +11,8 @@ from typing import Final
 import psycopg
 import pytest
 
-from dispatcher.core.lifecycle import first_steps, queue_steps, removal_steps
-from dispatcher.core.lifecycle.first_steps import Submission
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal
+from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.sharing.recent_use import REMEMBERED, recent_use
@@ -89,12 +89,12 @@ EIGHT_GPUS: Final = Gang(Resources({"cpu": 500, GPU: 8}), 1)
 async def held(queue: QueueStore, name: str, begin: datetime, end: datetime | None) -> None:
     """8 GPUs in queue `a`, by the namespace `name`; gone if there is an end."""
     submission = Submission(name, "group", name, name, begin, b"{}", "hash")
-    record = await committed(queue, first_steps.submit(submission, EIGHT_GPUS, begin))
-    record = await committed(queue, queue_steps.move(record, ("a",), begin))
-    record = await committed(queue, queue_steps.dispatch(record, "hub", begin))
+    record = await committed(queue, first_changes.submit(submission, EIGHT_GPUS, begin))
+    record = await committed(queue, queue_changes.move(record, ("a",), begin))
+    record = await committed(queue, queue_changes.dispatch(record, "hub", begin))
     if end is not None:
-        record = await committed(queue, removal_steps.delete(record, end))
-        await committed(queue, removal_steps.release(record, end))
+        record = await committed(queue, removal.delete(record, end))
+        await committed(queue, removal.release(record, end))
 
 
 @pytest.mark.parametrize("is_moved", [False, True])

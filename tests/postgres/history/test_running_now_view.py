@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 from psycopg.rows import DictRow, dict_row
 
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import HOLDING, Change, Phase, Record
@@ -47,18 +47,18 @@ MOMENT = timedelta(minutes=1)
 STEPS: dict[str, Callable[..., Change]] = {
     each.__name__: each
     for each in (
-        queue_steps.dispatch,
-        queue_steps.suspend,
-        creation_steps.created,
-        run_steps.mark_running,
-        run_steps.note_growth,
-        run_steps.note_health_issue,
-        run_steps.complete_some,
-        run_steps.complete,
-        run_steps.fail,
-        removal_steps.removed,
-        removal_steps.delete,
-        removal_steps.release,
+        queue_changes.dispatch,
+        queue_changes.suspend,
+        run_changes.created,
+        run_changes.mark_running,
+        run_changes.note_growth,
+        run_changes.note_health_issue,
+        run_changes.complete_some,
+        run_changes.complete,
+        run_changes.fail,
+        removal.removed,
+        removal.delete,
+        removal.release,
     )
 }
 
@@ -106,7 +106,7 @@ def step(record: Record, name: str, cluster: str, now: datetime) -> Change:
         "note_health_issue": ("FoundFailedPods", "a pod failed"),
     }
     if name == "evict":
-        return run_steps.evict(record, EvictionReason("FoundFailedPods", "m"), now, 0, now)
+        return run_changes.evict(record, EvictionReason("FoundFailedPods", "m"), now, 0, now)
     return STEPS[name](record, *arguments.get(name, ()), now)
 
 
@@ -119,7 +119,7 @@ async def live(queue: QueueStore, name: str, path: tuple[str, ...], chance: rand
         "nvidia.com/gpu": chance.randrange(9),
     }
     submission = make_submission(name, uid=str(uuid.uuid4()), expected_seconds=chance.choice([0, 7200]))
-    change = first_steps.submit(submission, Gang(Resources(amounts), 3), now)
+    change = first_changes.submit(submission, Gang(Resources(amounts), 3), now)
     user, queued = chance.choice(["", "ada"]), chance.choice(["default", "other"])
     change = replace(change, after=replace(change.after, user=user, queue=queued), spec=submission.spec)
     (record,) = (await queue.commit([change])).accepted

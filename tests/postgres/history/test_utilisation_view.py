@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
@@ -165,7 +165,7 @@ async def hold_at_random(
     demand = {name: chance.randrange(9) * unit for name, unit in UNITS.items() if chance.random() < 0.8}
     now = start + chance.randrange((end - start) // TICK) * TICK
     submission = make_submission(uid=str(uuid.uuid4()))
-    change = first_steps.submit(submission, Gang(Resources(demand), 1), now)
+    change = first_changes.submit(submission, Gang(Resources(demand), 1), now)
     record = await committed(queue, replace(change, spec=submission.spec))
     holds: list[Hold] = []
     while chance.random() < 0.8:
@@ -173,7 +173,7 @@ async def hold_at_random(
         if now >= end:
             break
         cluster = chance.choice([*CLUSTERS, "unknown"])
-        record = await committed(queue, queue_steps.dispatch(record, cluster, now))
+        record = await committed(queue, queue_changes.dispatch(record, cluster, now))
         started_at = ended_at = None
         grown: list[tuple[datetime, Resources]] = []
         for step in (_create, _grow, _start, _grow, _end):
@@ -195,28 +195,26 @@ async def hold_at_random(
         ]
         if ended_at is None:
             break
-        record = (
-            await committed(queue, removal_steps.removed(record, now)) if record.holds_capacity else record
-        )
+        record = await committed(queue, removal.removed(record, now)) if record.holds_capacity else record
     return holds
 
 
 def _create(record: Record, now: datetime) -> Change:
-    return creation_steps.created(record, (make_object(),), now)
+    return run_changes.created(record, (make_object(),), now)
 
 
 def _start(record: Record, now: datetime) -> Change:
-    return run_steps.mark_running(record, now)
+    return run_changes.mark_running(record, now)
 
 
 def _grow(record: Record, now: datetime) -> Change:
     """By more, the later it is; now and then by nothing."""
     amounts = ((name, amount * (1 + now.minute % 3)) for name, amount in record.gang.demand.items())
-    return run_steps.note_growth(record, Resources(amounts), now)
+    return run_changes.note_growth(record, Resources(amounts), now)
 
 
 def _end(record: Record, now: datetime) -> Change:
-    return run_steps.evict(record, EvictionReason("FoundFailedPods", "m"), now, 0, now)
+    return run_changes.evict(record, EvictionReason("FoundFailedPods", "m"), now, 0, now)
 
 
 def found(url: str, after: datetime) -> tuple[datetime, dict[Key, Hours]]:
@@ -261,9 +259,9 @@ async def test_current_state_counts_up_to_now(queue: QueueStore, database_url: s
     at = datetime.now(UTC) - timedelta(seconds=90)
     store(database_url, [Sample(at, "hub", "cpu", 4000, 1000, is_reachable=True)])
     submission = make_submission()
-    change = first_steps.submit(submission, Gang(Resources({"cpu": 2000}), 1), at)
+    change = first_changes.submit(submission, Gang(Resources({"cpu": 2000}), 1), at)
     record = await committed(queue, replace(change, spec=submission.spec))
-    await committed(queue, queue_steps.dispatch(record, "hub", at))
+    await committed(queue, queue_changes.dispatch(record, "hub", at))
     now, rows = found(database_url, at - 2 * HOUR)
     hours = (now - at).total_seconds() / 3600
     assert sum(each.known_s for each in rows.values()) == pytest.approx(3600 * hours)

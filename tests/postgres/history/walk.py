@@ -14,15 +14,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import (
-    creation_steps,
-    first_steps,
-    queue_steps,
-    removal_steps,
-    restore_steps,
-    run_steps,
-)
-from dispatcher.core.lifecycle.first_steps import KeptObjects, Submission
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
+from dispatcher.core.lifecycle.first_changes import KeptObjects, Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.gang import Gang
@@ -86,11 +79,11 @@ class Walk:
         others = sorted(self.records.keys() - {record.uid})
         preemptor = self.chance.choice([*others, *["forgotten", "", ""] * 9])
         if not preemptor:
-            return run_steps.evict(
+            return run_changes.evict(
                 record, EvictionReason("QueueStopped", "it is drained"), self.now, 60, self.now
             )
         reason = self.chance.choice(list(Reason))
-        return run_steps.preempt(record, reason, "preempted for another", self.now, preemptor)
+        return run_changes.preempt(record, reason, "preempted for another", self.now, preemptor)
 
     async def _commit(self, changes: list[Change]) -> None:
         result = await self.queue.commit(changes)
@@ -141,17 +134,17 @@ def _arrive(submission: Submission, gang: Gang, chance: Random, now: datetime) -
     kept = KeptObjects("east", now)
     match chance.randint(0, 15):
         case 0:
-            return first_steps.reject(submission, "it is no AppWrapper", now)
+            return first_changes.reject(submission, "it is no AppWrapper", now)
         case 1:
-            return first_steps.adopt(submission, gang, "hub", chance.choice([1, 3]), now)
+            return first_changes.adopt(submission, gang, "hub", chance.choice([1, 3]), now)
         case 2:
-            return first_steps.recall_completed(submission, gang, now, chance.choice([None, kept]))
+            return first_changes.recall_completed(submission, gang, now, chance.choice([None, kept]))
         case 3:
-            return first_steps.recall_failed(
+            return first_changes.recall_failed(
                 submission, gang, "TooLong", "too long", now, chance.choice([None, kept])
             )
         case _:
-            return first_steps.submit(submission, gang, now)
+            return first_changes.submit(submission, gang, now)
 
 
 def _pending(chance: Random) -> Pending:
@@ -167,7 +160,7 @@ def _block(record: Record, chance: Random, now: datetime) -> Change | None:
     pending = _pending(chance)
     if record.pending is not None and chance.random() < 0.4:
         pending = replace(record.pending, message=pending.message)
-    return queue_steps.block(record, pending, now, is_head=chance.random() < 0.5)
+    return queue_changes.block(record, pending, now, is_head=chance.random() < 0.5)
 
 
 def _begin_preempting(record: Record, chance: Random, now: datetime) -> Change:
@@ -178,37 +171,37 @@ def _begin_preempting(record: Record, chance: Random, now: datetime) -> Change:
         queue=record.queue,
         preempting=("red/other",),
     )
-    return queue_steps.begin_preempting(record, pending, now, is_head=chance.random() < 0.5)
+    return queue_changes.begin_preempting(record, pending, now, is_head=chance.random() < 0.5)
 
 
 def _line_up(record: Record, chance: Random, now: datetime) -> Change | None:
-    return queue_steps.note_not_evaluated(
+    return queue_changes.note_not_evaluated(
         record, Pending(pending_reasons.NOT_EVALUATED, "behind another"), now
     )
 
 
 def _reprioritise(record: Record, chance: Random, now: datetime) -> Change:
-    return queue_steps.reprioritise(record, chance.choice([0, 3, 9]), chance.choice([0.0, 0.001]), now)
+    return queue_changes.reprioritise(record, chance.choice([0, 3, 9]), chance.choice([0.0, 0.001]), now)
 
 
 def _redirect_or_warn(record: Record, chance: Random, now: datetime) -> Change | None:
     drawn = chance.random()
     if drawn < 0.5:
-        return queue_steps.warn(record, [f"Job a: unknown field {drawn}"], now)
-    return queue_steps.redirect(record, record.requirements.without("west", str(drawn)), now)
+        return queue_changes.warn(record, [f"Job a: unknown field {drawn}"], now)
+    return queue_changes.redirect(record, record.requirements.without("west", str(drawn)), now)
 
 
 def _move(record: Record, chance: Random, now: datetime) -> Change:
     queues = chance.choice([("default",), ("team",), ("team", "tree/gold"), ("team", "tree/gold", "x/y")])
-    return queue_steps.move(record, queues, now)
+    return queue_changes.move(record, queues, now)
 
 
 def _dispatch(record: Record, chance: Random, now: datetime) -> Change:
-    return queue_steps.dispatch(record, chance.choice(CLUSTERS), now)
+    return queue_changes.dispatch(record, chance.choice(CLUSTERS), now)
 
 
 def _take_over(record: Record, chance: Random, now: datetime) -> Change:
-    return restore_steps.take_over(
+    return first_changes.take_over(
         record, chance.choice(CLUSTERS), record.attempts + chance.choice([1, 2]), now
     )
 
@@ -216,21 +209,21 @@ def _take_over(record: Record, chance: Random, now: datetime) -> Change:
 def _evict(record: Record, chance: Random, now: datetime) -> Change:
     reason = chance.choice(["MinPodsNotRunning", "ClusterDraining"])
     later = now + timedelta(hours=chance.choice([0, 1, 9]))
-    return run_steps.evict(record, EvictionReason(reason, "too few"), later, 60, now)
+    return run_changes.evict(record, EvictionReason(reason, "too few"), later, 60, now)
 
 
 def _postpone(record: Record, chance: Random, now: datetime) -> Change:
     later = now + timedelta(hours=chance.choice([0, 1, 9]))
-    return creation_steps.postpone_creation(record, (), "exceeded quota", later, now)
+    return run_changes.postpone_creation(record, (), "exceeded quota", later, now)
 
 
 def _ill(record: Record, chance: Random, now: datetime) -> Change:
-    return run_steps.note_health_issue(record, "ClusterUnreachable", "no answer", now)
+    return run_changes.note_health_issue(record, "ClusterUnreachable", "no answer", now)
 
 
 def _grow(record: Record, chance: Random, now: datetime) -> Change:
     bound = {name: int(amount * chance.choice([0, 1, 1.5, 3])) for name, amount in record.gang.demand.items()}
-    return run_steps.note_growth(record, Resources(bound) + {"memory": chance.choice([0, 2**35])}, now)
+    return run_changes.note_growth(record, Resources(bound) + {"memory": chance.choice([0, 2**35])}, now)
 
 
 def _simply(step: Callable[[Record, datetime], Change]) -> Step:
@@ -238,28 +231,28 @@ def _simply(step: Callable[[Record, datetime], Change]) -> Step:
 
 
 _FIND_OVER: Final = _simply(
-    lambda record, now: restore_steps.end_missed_attempt(record, "nothing is left", now)
+    lambda record, now: first_changes.end_missed_attempt(record, "nothing is left", now)
 )
-_RECALL_COMPLETED: Final = _simply(lambda record, now: restore_steps.recall_completed(record, now, now))
+_RECALL_COMPLETED: Final = _simply(lambda record, now: first_changes.complete_missed(record, now, now))
 _RECALL_FAILED: Final = _simply(
-    lambda record, now: restore_steps.recall_failed(record, "Fail", "bad", None, now)
+    lambda record, now: first_changes.fail_missed(record, "Fail", "bad", None, now)
 )
 _RECALL: Final = [_RECALL_COMPLETED, _RECALL_FAILED]
-_DELETE: Final = _simply(removal_steps.delete)
-_SUSPEND: Final = _simply(queue_steps.suspend)
-_RESUME: Final = _simply(queue_steps.resume)
-_RUNNING: Final = _simply(run_steps.mark_running)
-_REMOVED: Final = _simply(removal_steps.removed)
-_EXPIRE: Final = _simply(removal_steps.expire)
-_RELEASE: Final = _simply(removal_steps.release)
-_ABANDON: Final = _simply(lambda record, now: removal_steps.abandon(record, "it is lost", now))
-_LOSE: Final = _simply(lambda record, now: removal_steps.lose(record, "it is lost", now))
-_CREATED: Final = _simply(lambda record, now: creation_steps.created(record, (), now))
-_REFUSE: Final = _simply(lambda record, now: creation_steps.refuse_creation(record, (), "no", now))
-_WITHDRAW: Final = _simply(lambda record, now: creation_steps.withdraw(record, "silent", now, now))
-_SOME: Final = _simply(lambda record, now: run_steps.complete_some(record, (), now))
-_COMPLETE: Final = _simply(lambda record, now: run_steps.complete(record, (), now, now))
-_FAIL: Final = _simply(lambda record, now: run_steps.fail(record, EvictionReason("Fail", "bad"), now))
+_DELETE: Final = _simply(removal.delete)
+_SUSPEND: Final = _simply(queue_changes.suspend)
+_RESUME: Final = _simply(queue_changes.resume)
+_RUNNING: Final = _simply(run_changes.mark_running)
+_REMOVED: Final = _simply(removal.removed)
+_EXPIRE: Final = _simply(removal.expire)
+_RELEASE: Final = _simply(removal.release)
+_ABANDON: Final = _simply(lambda record, now: removal.abandon(record, "it is lost", now))
+_LOSE: Final = _simply(lambda record, now: removal.lose(record, "it is lost", now))
+_CREATED: Final = _simply(lambda record, now: run_changes.created(record, (), now))
+_REFUSE: Final = _simply(lambda record, now: run_changes.refuse_creation(record, (), "no", now))
+_WITHDRAW: Final = _simply(lambda record, now: run_changes.withdraw(record, "silent", now, now))
+_SOME: Final = _simply(lambda record, now: run_changes.complete_some(record, (), now))
+_COMPLETE: Final = _simply(lambda record, now: run_changes.complete(record, (), now, now))
+_FAIL: Final = _simply(lambda record, now: run_changes.fail(record, EvictionReason("Fail", "bad"), now))
 
 _ENDS: Final = [
     _COMPLETE,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.spec_errors import LONGEST_MESSAGE, SpecError, one_line
 from dispatcher.core.kinds.manifest import build
-from dispatcher.core.lifecycle import first_steps
+from dispatcher.core.lifecycle import first_changes
 from dispatcher.store import mapping
 from tests.builders import at, gang_of, make_owner, make_submission, make_template, make_wrapped
 from tests.mutations import mutants, mutated
@@ -29,7 +29,7 @@ def test_mutated_appwrapper_is_explained_or_can_be_kept_and_created(document: Js
         said = str(error)
         assert said == one_line(said)  # either outcome is fine
         return
-    change = first_steps.submit(make_submission(), gang, at(1))
+    change = first_changes.submit(make_submission(), gang, at(1))
     assert b"\\u0000" not in mapping.to_json([mapping.new_row(change.after)]).encode()
     for wrapped in spec.wrapped:
         assert orjson.loads(orjson.dumps(build(wrapped, make_owner())))["metadata"]["name"]

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.cli.explain import _not_pending
-from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
@@ -14,7 +14,7 @@ from tests.builders import at, make_record
 
 RUNS = make_record(Phase.RUNNING)
 WAITS = GrowthRequest(2, Resources({"cpu": 2000}), at(9), "GrowthBehindGang", "2 more pods wait")
-GROWS = run_steps.note_growth_request(RUNS, WAITS, at(9)).after
+GROWS = run_changes.note_growth_request(RUNS, WAITS, at(9)).after
 
 
 @pytest.mark.parametrize(

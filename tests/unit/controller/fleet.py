@@ -14,7 +14,7 @@ from dispatcher.api.clusterpolicies import OnClusterLost
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.controller.members.connector import Means, Pace
 from dispatcher.controller.members.fleet import Fleet, FleetCallbacks
-from dispatcher.core.lifecycle.observed_state import Loss
+from dispatcher.core.lifecycle.step import Loss
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.kube.client import ClusterClient

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dispatcher.api.names import APPROVALS
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.step import Step
 from dispatcher.core.lifecycle.transitions import Cause
@@ -162,7 +162,7 @@ async def test_gang_that_lacks_an_approval_by_the_watch_is_never_dispatched(worl
 
 async def test_approval_withdrawn_after_the_dispatch_changes_nothing(world: World) -> None:
     record = await world.admit(gated("budget", "data-staged"))
-    await world.committer.commit(queue_steps.dispatch(record, "hub", at(1)))
+    await world.committer.commit(queue_changes.dispatch(record, "hub", at(1)))
     world.show(gated())
     seen = await world.make_observer().observe(UID)
     assert (decide(seen).step, causes(world)) == (Step.CREATE, [])

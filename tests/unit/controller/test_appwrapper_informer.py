@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.api.annotations import FORCE_DELETION_GRACE, fault_tolerance
 from dispatcher.controller.reconcile.result import Result
-from dispatcher.core.lifecycle import removal_steps
+from dispatcher.core.lifecycle import removal
 from dispatcher.core.model.record import Phase
 from dispatcher.kube.appwrappers import NO_ANNOTATIONS, encode_status
 from tests.builders import make_appwrapper
@@ -42,10 +42,10 @@ async def test_annotations_of_a_deleted_appwrapper_are_kept_until_its_record_is_
     assert world.hub.tolerance(UID) == SAID
     appwrappers.loses("aw")
     await until(lambda: world.hub.view(UID) is None)
-    deleting = await world.commit(removal_steps.delete(world.record(UID), world.now()))
+    deleting = await world.commit(removal.delete(world.record(UID), world.now()))
     assert (deleting.phase, world.hub.tolerance(UID)) == (Phase.DELETING, SAID)
 
-    await world.results.apply(deleting.uid, Result(removal_steps.release(deleting, world.now())))
+    await world.results.apply(deleting.uid, Result(removal.release(deleting, world.now())))
     assert world.hub.tolerance(UID) == NO_ANNOTATIONS
 
 

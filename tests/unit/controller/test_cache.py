@@ -8,14 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.core.lifecycle import (
-    creation_steps,
-    first_steps,
-    provisioning_steps,
-    queue_steps,
-    removal_steps,
-    run_steps,
-)
+from dispatcher.core.lifecycle import first_changes, provisioning, queue_changes, removal, run_changes
 from dispatcher.core.model.incremental import run
 from dispatcher.core.model.pods import Gate, Pod
 from dispatcher.core.model.record import HOLDING, Change, Phase, Record
@@ -50,11 +43,11 @@ def test_reservation_follows_an_appwrapper_through_its_life() -> None:
     record = make_record()
     free = []
     life: list[Callable[[Record], Change]] = [
-        lambda record: queue_steps.dispatch(record, "hub", at(1)),
-        lambda record: creation_steps.created(record, (), at(2)),
-        lambda record: run_steps.mark_running(record, at(3)),
-        lambda record: removal_steps.delete(record, at(4)),
-        lambda record: removal_steps.release(record, at(5)),
+        lambda record: queue_changes.dispatch(record, "hub", at(1)),
+        lambda record: run_changes.created(record, (), at(2)),
+        lambda record: run_changes.mark_running(record, at(3)),
+        lambda record: removal.delete(record, at(4)),
+        lambda record: removal.release(record, at(5)),
     ]
     for step in life:
         record = step(record).after
@@ -70,7 +63,7 @@ def test_gang_that_awaits_its_capacity_takes_none_until_it_is_there_and_counts_a
     for record in (
         make_awaiting(),
         make_requested(),
-        provisioning_steps.provisioned(make_requested(), "there", at(3)).after,
+        provisioning.provisioned(make_requested(), "there", at(3)).after,
     ):
         cache.put(record)
         free.append(ledger.free()["cpu"])
@@ -81,14 +74,14 @@ def test_gang_that_awaits_its_capacity_takes_none_until_it_is_there_and_counts_a
 def test_reservation_moves_with_the_attempt_to_another_cluster() -> None:
     east, west = CapacityLedger(), CapacityLedger()
     cache = Cache({"east": east, "west": west})
-    cache.put(queue_steps.dispatch(make_record(), "east", at(1)).after)
-    cache.put(queue_steps.dispatch(make_record(), "west", at(1)).after)
+    cache.put(queue_changes.dispatch(make_record(), "east", at(1)).after)
+    cache.put(queue_changes.dispatch(make_record(), "west", at(1)).after)
     assert (east.free(), west.free()) == (NOTHING, Resources({"cpu": -1000}))
 
 
 def test_attempt_on_a_cluster_that_is_not_known_is_charged_nowhere() -> None:
     cache, ledger = hub()
-    cache.put(queue_steps.dispatch(make_record(), "elsewhere", at(1)).after)
+    cache.put(queue_changes.dispatch(make_record(), "elsewhere", at(1)).after)
     cache.put(make_record(Phase.DELETED))
     assert ledger.free() == Resources({"cpu": 8000})
 
@@ -96,14 +89,14 @@ def test_attempt_on_a_cluster_that_is_not_known_is_charged_nowhere() -> None:
 @pytest.mark.parametrize("phase", Phase)
 def test_appwrapper_belongs_to_the_cluster_of_its_objects_and_otherwise_to_the_hub(phase: Phase) -> None:
     cache, _ = hub()
-    record = queue_steps.dispatch(make_record(), "east", at(1)).after
+    record = queue_changes.dispatch(make_record(), "east", at(1)).after
     cache.put(replace(record, phase=phase))
     assert cache.cluster_of(record.uid) == ("east" if phase in HOLDING else "hub")
 
 
 def test_kept_objects_of_an_ended_gang_still_belong_to_its_cluster() -> None:
     cache, _ = hub()
-    record = queue_steps.dispatch(make_record(), "east", at(1)).after
+    record = queue_changes.dispatch(make_record(), "east", at(1)).after
     cache.put(replace(record, phase=Phase.COMPLETED, kept_until=at(9)))
     assert cache.cluster_of(record.uid) == "east"
 
@@ -133,7 +126,7 @@ def test_only_queued_records_are_pending_and_deleted_records_leave_the_cache() -
 def test_record_that_leaves_the_queue_is_not_queued_until_it_comes_back() -> None:
     cache, _ = hub()
     records: list[Record] = [make_record(), make_record(Phase.REQUEUEING)]
-    records.append(removal_steps.removed(records[-1], at(9)).after)
+    records.append(removal.removed(records[-1], at(9)).after)
     waiting = []
     for record in records:
         cache.put(record)
@@ -155,7 +148,7 @@ def test_put_record_replaces_the_cached_one() -> None:
 
 
 def dispatched(record: Record, cluster: str = "east") -> Record:
-    return queue_steps.dispatch(record, cluster, at(1)).after
+    return queue_changes.dispatch(record, cluster, at(1)).after
 
 
 def taken_in(*records: Record) -> Cache:
@@ -174,16 +167,16 @@ def test_attempt_is_unsent_from_its_dispatch_until_something_may_be_there() -> N
     cache.put(first)
     assert cache.is_unsent(first)
     assert cache.dispatches == 1
-    cache.put(run_steps.note_health_issue(first, "ClusterUnreachable", "it is away", at(2)).after)
+    cache.put(run_changes.note_health_issue(first, "ClusterUnreachable", "it is away", at(2)).after)
     assert cache.is_unsent(first)
     cache.note_sent(first.uid)
     assert not cache.is_unsent(first)
-    cache.put(run_steps.recover(first, at(3)).after)
+    cache.put(run_changes.recover(first, at(3)).after)
     assert not cache.is_unsent(first)
 
 
 def test_attempt_of_which_this_leader_did_not_see_the_dispatch_may_have_been_sent() -> None:
-    adopted = first_steps.adopt(make_submission(), make_gang(), "east", 1, at(1)).after
+    adopted = first_changes.adopt(make_submission(), make_gang(), "east", 1, at(1)).after
     cache, _ = hub()
     cache.load([dispatched(make_record())])
     assert not cache.is_unsent(dispatched(make_record()))
@@ -193,9 +186,9 @@ def test_attempt_of_which_this_leader_did_not_see_the_dispatch_may_have_been_sen
 @pytest.mark.parametrize(
     "step",
     [
-        pytest.param(lambda record: creation_steps.withdraw(record, "silent", at(9), at(2)), id="withdrawn"),
-        pytest.param(lambda record: queue_steps.suspend(record, at(2)), id="suspended"),
-        pytest.param(lambda record: removal_steps.delete(record, at(2)), id="deleted"),
+        pytest.param(lambda record: run_changes.withdraw(record, "silent", at(9), at(2)), id="withdrawn"),
+        pytest.param(lambda record: queue_changes.suspend(record, at(2)), id="suspended"),
+        pytest.param(lambda record: removal.delete(record, at(2)), id="deleted"),
     ],
 )
 def test_attempt_that_is_over_is_not_unsent(step: Callable[[Record], Change]) -> None:
@@ -208,7 +201,7 @@ def test_attempt_that_is_over_is_not_unsent(step: Callable[[Record], Change]) ->
 def test_each_attempt_is_unsent_by_itself() -> None:
     queued = make_record()
     first = dispatched(queued)
-    back = creation_steps.withdraw(first, "silent", at(9), at(2)).after
+    back = run_changes.withdraw(first, "silent", at(9), at(2)).after
     second = dispatched(back)
     cache = taken_in(queued, first, back, second)
     assert (cache.is_unsent(first), cache.is_unsent(second)) == (False, True)
@@ -240,7 +233,7 @@ def test_gang_that_ended_while_its_cluster_was_away_is_not_charged_later() -> No
     record = dispatched(make_record())
     cache.put(record)
     del ledgers["east"]
-    cache.put(removal_steps.abandon(record, "it is lost", at(2)).after)
+    cache.put(removal.abandon(record, "it is lost", at(2)).after)
     ledgers["east"] = CapacityLedger()
     run(cache.charge_anew("east"))
     assert ledgers["east"].free() == NOTHING
@@ -264,10 +257,10 @@ def test_gang_that_goes_elsewhere_or_ends_is_not_counted_there() -> None:
     record = dispatched(make_record())
     counts = []
     life: list[Callable[[Record], Change]] = [
-        lambda record: creation_steps.withdraw(record, "silent", at(9), at(2)),
-        lambda record: queue_steps.dispatch(record, "west", at(3)),
-        lambda record: removal_steps.delete(record, at(4)),
-        lambda record: removal_steps.release(record, at(5)),
+        lambda record: run_changes.withdraw(record, "silent", at(9), at(2)),
+        lambda record: queue_changes.dispatch(record, "west", at(3)),
+        lambda record: removal.delete(record, at(4)),
+        lambda record: removal.release(record, at(5)),
     ]
     cache.put(record)
     for step in life:
@@ -308,8 +301,8 @@ def test_queued_and_suspended_appwrappers_are_counted_by_namespace() -> None:
     assert [cache.count_undispatched(name) for name in ("team", "default", "none")] == [2, 1, 0]
     cache.put(replace(queued, priority=5))
     assert left == []
-    cache.put(queue_steps.dispatch(queued, "hub", at(1)).after)
-    cache.put(removal_steps.delete(make_record(name="c"), at(1)).after)
+    cache.put(queue_changes.dispatch(queued, "hub", at(1)).after)
+    cache.put(removal.delete(make_record(name="c"), at(1)).after)
     assert (left, cache.count_undispatched("team"), cache.count_undispatched("default")) == (
         ["team", "default"],
         1,
@@ -336,9 +329,9 @@ def test_only_queued_and_suspended_appwrappers_are_undispatched(phase: Phase) ->
 
 def test_clusters_that_have_something_of_an_appwrapper_are_occupied() -> None:
     cache, _ = hub()
-    cache.put(queue_steps.dispatch(make_record(uid="1"), "east", at(1)).after)
+    cache.put(queue_changes.dispatch(make_record(uid="1"), "east", at(1)).after)
     cache.put(make_record(Phase.QUEUED, uid="2"))
-    cache.put(replace(queue_steps.dispatch(make_record(uid="3"), "west", at(1)).after, phase=Phase.FAILED))
+    cache.put(replace(queue_changes.dispatch(make_record(uid="3"), "west", at(1)).after, phase=Phase.FAILED))
     assert cache.occupied() == {"east", "hub"}
 
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from dispatcher.api.names import GROWTH_ANNOTATION, GROWTH_GATE, ITEM_ANNOTATION, UID_LABEL
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.object_status import End
-from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps
+from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
@@ -185,8 +185,8 @@ async def test_pod_of_a_growth_wakes_the_scheduler_when_it_comes_and_goes_withou
     ]
     has(server, "pods", then=events)
     server.on("GET", "/apis/ray.io/v1", never)
-    dispatching = queue_steps.dispatch(make_record(), "hub", at(1)).after
-    record = creation_steps.created(dispatching, (make_ref(name="ray", uid="uid-of-ray"),), at(2)).after
+    dispatching = queue_changes.dispatch(make_record(), "hub", at(1)).after
+    record = run_changes.created(dispatching, (make_ref(name="ray", uid="uid-of-ray"),), at(2)).after
     async with running(client) as it:
         it.cluster.track(record)
         await until(lambda: len(it.pods_of) == 6)
@@ -206,8 +206,8 @@ async def test_pod_of_a_created_object_counts_for_its_appwrapper_at_once(
 ) -> None:
     has(server, "nodes", make_node())
     has(server, "pods", make_pod("a", of=AW, controller=RAY))
-    dispatching = queue_steps.dispatch(make_record(), "hub", at(1)).after
-    record = creation_steps.created(dispatching, (make_ref(name="ray", uid="uid-of-ray"),), at(2)).after
+    dispatching = queue_changes.dispatch(make_record(), "hub", at(1)).after
+    record = run_changes.created(dispatching, (make_ref(name="ray", uid="uid-of-ray"),), at(2)).after
     async with running(client) as it:
         it.cluster.track(record)
         await it.cluster.wait_until_listed()
@@ -238,8 +238,8 @@ async def test_pods_of_an_adopted_gang_count_for_it_without_our_labels(
     """Pods of MCAD count for no AppWrapper until the AppWrapper of their RayCluster is taken in."""
     has(server, "nodes", make_node("n1"))
     has(server, "pods", make_pod("head", controller=RAY))
-    dispatching = queue_steps.dispatch(make_record(), "hub", at(1)).after
-    record = creation_steps.created(dispatching, (make_ref(name="ray", uid="uid-of-ray"),), at(2)).after
+    dispatching = queue_changes.dispatch(make_record(), "hub", at(1)).after
+    record = run_changes.created(dispatching, (make_ref(name="ray", uid="uid-of-ray"),), at(2)).after
     async with running(client) as it:
         await it.cluster.wait_until_listed()
         assert it.cluster.pod_counts(AW) == PodCounts()
@@ -405,12 +405,12 @@ async def test_appwrapper_with_an_object_removed_before_its_watch_is_woken_durin
     has(server, "secrets")
 
     def learns(cluster: Cluster, uid: str, *, on: str = "hub", until_deleted: bool = False) -> None:
-        dispatching = queue_steps.dispatch(make_record(uid=uid), on, at(1)).after
+        dispatching = queue_changes.dispatch(make_record(uid=uid), on, at(1)).after
         token = make_ref(api_version="v1", kind="Secret", name="token", uid=f"token-of-{uid}")
-        record = creation_steps.created(dispatching, (token,), at(2)).after
+        record = run_changes.created(dispatching, (token,), at(2)).after
         cluster.track(record)
         if until_deleted:
-            cluster.track(removal_steps.release(removal_steps.delete(record, at(3)).after, at(4)).after)
+            cluster.track(removal.release(removal.delete(record, at(3)).after, at(4)).after)
 
     async with running(client) as it:
         learns(it.cluster, "over", until_deleted=True)

@@ -16,7 +16,7 @@ from dispatcher.controller.members.cluster_loader import AGAIN_SECONDS, ClusterL
 from dispatcher.controller.scheduling import slices
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import SLICE_SECONDS
-from dispatcher.core.lifecycle import queue_steps, removal_steps
+from dispatcher.core.lifecycle import queue_changes, removal
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
@@ -30,7 +30,7 @@ GANGS = 450
 
 def gang(number: int) -> Record:
     """A gang that runs in `east`, with an object."""
-    record = queue_steps.dispatch(make_record(name=f"gang-{number}"), "east", at(1)).after
+    record = queue_changes.dispatch(make_record(name=f"gang-{number}"), "east", at(1)).after
     job = ObjectRef(0, "batch/v1", "Job", "default", record.name, f"job-{number}")
     return replace(record, attempt=replace(attempt_of(record), objects=(job,)))
 
@@ -139,7 +139,7 @@ async def test_gang_that_ends_during_the_load_of_its_member_is_not_counted(bench
     def end_one() -> None:
         number = next(ends, None)
         if number is not None and number % 2:
-            bench.cache.put(removal_steps.abandon(gang(number), "it is lost", at(2)).after)
+            bench.cache.put(removal.abandon(gang(number), "it is lost", at(2)).after)
 
     bench.on_turn = end_one
     await bench.loader.wait_until_done()
@@ -180,7 +180,7 @@ async def test_member_that_is_replaced_during_its_load_is_loaded_again(
 async def test_drained_member_is_not_loaded_again_and_its_gangs_are_woken(
     bench: Bench,
 ) -> None:
-    bench.cache.put(queue_steps.dispatch(make_record(name="here"), "hub", at(1)).after)
+    bench.cache.put(queue_changes.dispatch(make_record(name="here"), "hub", at(1)).after)
     bench.loader.add("hub")
     assert bench.hub.is_ready
     await bench.loader.wait_until_done()

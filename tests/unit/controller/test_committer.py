@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH, LARGEST_BATCH_BYTES, Committer
-from dispatcher.core.lifecycle import first_steps, queue_steps, removal_steps
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Toleration
 from dispatcher.core.model.record import Change, Record
@@ -25,7 +25,7 @@ from tests.unit.controller.store import FakeStore
 
 
 def submitted(name: str) -> Change:
-    return first_steps.submit(make_submission(name), make_gang(), at(0))
+    return first_changes.submit(make_submission(name), make_gang(), at(0))
 
 
 def nobody(_change: Change, _record: Record) -> None:
@@ -70,7 +70,7 @@ async def test_changes_that_gather_during_a_transaction_are_the_next_one() -> No
 
 async def test_second_change_to_one_appwrapper_waits_for_the_next_transaction() -> None:
     store, record = FakeStore(), make_record()
-    change, second = queue_steps.dispatch(record, "hub", at(1)), removal_steps.delete(record, at(2))
+    change, second = queue_changes.dispatch(record, "hub", at(1)), removal.delete(record, at(2))
     async with committing(store) as (committer, _):
         await asyncio.gather(
             committer.commit(change), committer.commit(second), committer.commit(submitted("other"))
@@ -184,7 +184,7 @@ async def test_transaction_has_a_largest_size_in_bytes_too_and_new_appwrappers_k
     sizes = [1, 1, 3, 2, 1, 0, 9, 1]  # in quarters of what a transaction may have
     quarter = LARGEST_BATCH_BYTES // 4
     changes = [
-        first_steps.submit(
+        first_changes.submit(
             make_submission(f"aw-{index}", spec=b"x" * quarter * size, spec_hash=str(index)),
             make_gang(),
             at(0),
@@ -208,7 +208,7 @@ async def test_transaction_has_a_largest_size_in_tolerations_too() -> None:
     store = FakeStore()
     pods = PodSet(1, NOTHING, (Toleration(),) * 16_000)
     gang = Gang(pods=1, pod_sets=(pods,))
-    changes = [first_steps.submit(make_submission(f"aw-{index}"), gang, at(0)) for index in range(5)]
+    changes = [first_changes.submit(make_submission(f"aw-{index}"), gang, at(0)) for index in range(5)]
     async with committing(store) as (committer, _):
         assert len(await committer.commit_all(changes)) == 5
     assert [len(batch) for batch in store.batches] == [2, 2, 1]

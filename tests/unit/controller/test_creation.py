@@ -18,7 +18,7 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.creation import LONGEST_IN_THE_WAY, MOST_FAILURES, Creator
 from dispatcher.controller.reconcile.result import Result
 from dispatcher.core.kinds.manifest import Anchor, anchor_name, build
-from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps
+from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import live_attempt
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node
@@ -99,7 +99,7 @@ class East:
     async def dispatched(self, *templates: Json, cluster: str = "east") -> Record:
         """An AppWrapper that this leader has dispatched there."""
         record = await self.world.admit(make_appwrapper("aw", *(templates or (TRAIN,))))
-        return await self.world.commit(queue_steps.dispatch(record, cluster, self.world.now()))
+        return await self.world.commit(queue_changes.dispatch(record, cluster, self.world.now()))
 
     async def creates(self, denied_namespaces: frozenset[str] = frozenset()) -> Record:
         """What has become of it after one step."""
@@ -547,12 +547,12 @@ async def test_gang_with_a_name_taken_in_every_cluster_fails_with_a_message_for_
     east.labels = {"east": {}, "west": {}}
     record = await east.dispatched()
     await east.world.commit(
-        creation_steps.rule_out(
+        run_changes.rule_out(
             record, (), record.requirements.without("west", "Job x exists"), "no", east.world.now()
         )
     )
-    record = await east.world.commit(removal_steps.removed(east.world.record(UID), east.world.now()))
-    await east.world.commit(queue_steps.dispatch(record, "east", east.world.now()))
+    record = await east.world.commit(removal.removed(east.world.record(UID), east.world.now()))
+    await east.world.commit(queue_changes.dispatch(record, "east", east.world.now()))
     east.on("GET", f"{CONFIGMAPS}/{anchor_name(UID, 2)}", MISSING)
     has_foreign(east.server)
     failing = await east.creates()
@@ -636,7 +636,7 @@ async def test_cluster_that_does_not_serve_requests_for_capacity_counts_as_one_t
     world.server.on("GET", f"{JOBS}/train", MISSING)
     record = await world.admit(make_appwrapper("aw", TRAIN))
     asked = Assignment(provisioning=QUEUED_CLASS)
-    await world.commit(queue_steps.dispatch(record, "hub", world.now(), assignment=asked))
+    await world.commit(queue_changes.dispatch(record, "hub", world.now(), assignment=asked))
     await world.reconcile(UID, times=3)
     found = world.record(UID)
     assert (found.phase, found.provisioning_failures) == (Phase.QUEUED, 1)

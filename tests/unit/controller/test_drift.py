@@ -8,7 +8,7 @@ from typing import Any
 
 from dispatcher.core.kinds.drift import differences
 from dispatcher.core.kinds.manifest import build
-from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING
@@ -151,7 +151,7 @@ async def test_noted_drift_stands_after_a_restart_until_it_is_compared_again(wor
     world.jobs.has(of_generation(3))
     record = await world.running(make_appwrapper("aw", TRAIN))
     world.ledger.set_pod(Pod("p", NOTHING, "n1", PodPhase.RUNNING, owner=UID))
-    await world.commit(run_steps.note_health_issue(record, *DRIFTED, world.now()))
+    await world.commit(run_changes.note_health_issue(record, *DRIFTED, world.now()))
     await world.reconcile(UID)
     assert told(world) == DRIFTED  # the watch has shown nothing yet
 
@@ -170,7 +170,7 @@ async def test_gang_that_was_short_of_pods_has_not_recovered_before_its_objects_
     world.jobs.has(of_generation(3, "other"))
     record = await world.running(make_appwrapper("aw", TRAIN))
     short = ("InsufficientPodsReady", "0 of 1 pods run: there is none")
-    await world.commit(run_steps.note_health_issue(record, *short, world.now()))
+    await world.commit(run_changes.note_health_issue(record, *short, world.now()))
     world.ledger.set_pod(Pod("p", NOTHING, "n1", PodPhase.RUNNING, owner=UID))
     await world.sees(record)
     await world.reconcile(UID)
@@ -184,7 +184,7 @@ async def test_gang_that_was_short_of_pods_recovers_though_its_object_may_not_be
     world.jobs.has(of_generation(3, "other"))
     world.server.on("GET", f"{JOBS}/train", refusal(403, "Forbidden"))
     record = await world.running(make_appwrapper("aw", TRAIN))
-    await world.commit(run_steps.note_health_issue(record, "InsufficientPodsReady", "no pods", world.now()))
+    await world.commit(run_changes.note_health_issue(record, "InsufficientPodsReady", "no pods", world.now()))
     world.ledger.set_pod(Pod("p", NOTHING, "n1", PodPhase.RUNNING, owner=UID))
     await world.sees(record)
     await world.forget_wakes()

@@ -13,14 +13,7 @@ from structlog.testing import capture_logs
 from dispatcher import log
 from dispatcher.controller.reconcile.event_recorder import StepRecorder
 from dispatcher.controller.upkeep.metrics import MOST_AMOUNTS, MOST_QUEUES, Sources, gather, metric_values_of
-from dispatcher.core.lifecycle import (
-    creation_steps,
-    first_steps,
-    provisioning_steps,
-    queue_steps,
-    removal_steps,
-    run_steps,
-)
+from dispatcher.core.lifecycle import first_changes, provisioning, queue_changes, removal, run_changes
 from dispatcher.core.model.growth import GrowthRequest, Shrinking
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Phase
@@ -59,49 +52,49 @@ def make_steps(recorder: ListRecorder, **members: ListRecorder) -> StepRecorder:
 
 
 def blocked() -> Change:
-    change = queue_steps.block(make_record(), WAITS, at(1))
+    change = queue_changes.block(make_record(), WAITS, at(1))
     assert change is not None
     return change
 
 
 def blocked_again() -> Change:
-    change = queue_steps.block(make_blocked(), replace(WAITS, resource="memory"), at(2))
+    change = queue_changes.block(make_blocked(), replace(WAITS, resource="memory"), at(2))
     assert change is not None
     return change
 
 
 NOTICES: list[tuple[str, Callable[[], Change], tuple[str, str, bool] | None]] = [
-    ("submitted", lambda: first_steps.submit(make_submission(), make_gang(), at(0)), None),
+    ("submitted", lambda: first_changes.submit(make_submission(), make_gang(), at(0)), None),
     (
         "rejected",
-        lambda: first_steps.reject(make_submission(), "is wrong", at(0)),
+        lambda: first_changes.reject(make_submission(), "is wrong", at(0)),
         ("Failed", "is wrong", True),
     ),
     ("blocked", blocked, ("Backoff", WAITS.message, False)),
     ("blocked-again", blocked_again, None),
-    ("dispatched", lambda: queue_steps.dispatch(make_record(), "hub", at(1)), None),
+    ("dispatched", lambda: queue_changes.dispatch(make_record(), "hub", at(1)), None),
     (
         "created",
-        lambda: creation_steps.created(make_record(Phase.DISPATCHING), (make_ref(),), at(2)),
+        lambda: run_changes.created(make_record(Phase.DISPATCHING), (make_ref(),), at(2)),
         ("Dispatched", "every wrapped object (1) was created in cluster hub", False),
     ),
     (
         "running",
-        lambda: run_steps.mark_running(make_record(Phase.DISPATCHED), at(3)),
+        lambda: run_changes.mark_running(make_record(Phase.DISPATCHED), at(3)),
         ("Running", "1 pod runs in cluster hub", False),
     ),
     (
         "failed",
-        lambda: removal_steps.removed(make_record(Phase.FAILING), at(3)),
+        lambda: removal.removed(make_record(Phase.FAILING), at(3)),
         ("Failed", "it is invalid", True),
     ),
     (
         "requeued",
-        lambda: removal_steps.removed(make_record(Phase.REQUEUEING), at(3)),
+        lambda: removal.removed(make_record(Phase.REQUEUEING), at(3)),
         ("Requeued", "exceeded quota", True),
     ),
-    ("deleted", lambda: removal_steps.delete(make_record(Phase.RUNNING), at(4)), None),
-    ("released", lambda: removal_steps.release(make_record(Phase.DELETING), at(5)), None),
+    ("deleted", lambda: removal.delete(make_record(Phase.RUNNING), at(4)), None),
+    ("released", lambda: removal.release(make_record(Phase.DELETING), at(5)), None),
 ]
 
 
@@ -123,12 +116,12 @@ async def test_growth_makes_events_of_the_appwrapper_and_of_the_growing_objects(
     steps, record = make_steps(recorder), make_record(Phase.RUNNING)
     objects = (make_ref(name="ray"), make_ref(1, "Service"))
     record = replace(record, attempt=replace(attempt_of(record), objects=objects))
-    first = run_steps.note_growth_request(record, WAITS_TO_GROW, at(20))
-    more = run_steps.note_growth_request(first.after, replace(WAITS_TO_GROW, pods=3), at(30))
-    granted = run_steps.grant(more.after, Resources({"cpu": 3000}), None, "3 pods may start", at(40))
+    first = run_changes.note_growth_request(record, WAITS_TO_GROW, at(20))
+    more = run_changes.note_growth_request(first.after, replace(WAITS_TO_GROW, pods=3), at(30))
+    granted = run_changes.grant(more.after, Resources({"cpu": 3000}), None, "3 pods may start", at(40))
     given = Shrinking((), Resources({"cpu": 2000}), "uid-of-another")
-    shrinks = run_steps.give_up(granted.after, given, Reason.FAIR_SHARE, "1 surplus pod preempted", at(50))
-    over = run_steps.note_growth_request(shrinks.after, None, at(60))
+    shrinks = run_changes.give_up(granted.after, given, Reason.FAIR_SHARE, "1 surplus pod preempted", at(50))
+    over = run_changes.note_growth_request(shrinks.after, None, at(60))
     for change in (first, more, granted, shrinks, over):
         steps.announce(change, change.after)
     told = [(each.kind, each.name, each.reason, each.message, each.warning) for each in recorder.offered]
@@ -146,8 +139,10 @@ async def test_growth_makes_events_of_the_appwrapper_and_of_the_growing_objects(
 async def test_partly_granted_growth_makes_an_event_of_the_pending_rest_unless_it_was_pending() -> None:
     recorder = ListRecorder()
     steps, record = make_steps(recorder), make_record(Phase.RUNNING)
-    granted = run_steps.grant(record, Resources({"cpu": 1000}), WAITS_TO_GROW, "1 pod may start", at(20))
-    more = run_steps.grant(granted.after, Resources({"cpu": 2000}), WAITS_TO_GROW, "1 pod may start", at(30))
+    granted = run_changes.grant(record, Resources({"cpu": 1000}), WAITS_TO_GROW, "1 pod may start", at(20))
+    more = run_changes.grant(
+        granted.after, Resources({"cpu": 2000}), WAITS_TO_GROW, "1 pod may start", at(30)
+    )
     for change in (granted, more):
         steps.announce(change, change.after)
     told = [(each.reason, each.message) for each in recorder.offered if each.kind == "AppWrapper"]
@@ -167,7 +162,7 @@ async def test_growth_makes_an_event_of_the_object_in_its_member_and_of_the_appw
     record = replace(
         record, attempt=replace(attempt_of(record), cluster=cluster, objects=(make_ref(name="ray"),))
     )
-    change = run_steps.note_growth_request(record, WAITS_TO_GROW, at(20))
+    change = run_changes.note_growth_request(record, WAITS_TO_GROW, at(20))
     make_steps(hub, east=east, west=west).announce(change, change.after)
     told = {"hub": hub.offered, "east": east.offered, "west": west.offered}
     assert {name: [(each.kind, each.reason) for each in offered] for name, offered in told.items()} == {
@@ -199,8 +194,8 @@ async def test_every_step_is_one_log_line() -> None:
 async def test_waiting_and_creating_are_measured() -> None:
     metrics = Metrics()
     recorder = StepRecorder(metrics, ListRecorder(), lambda _: None)
-    dispatching = queue_steps.dispatch(make_record(), "hub", at(7))
-    for change in (dispatching, creation_steps.created(dispatching.after, (), at(7.5))):
+    dispatching = queue_changes.dispatch(make_record(), "hub", at(7))
+    for change in (dispatching, run_changes.created(dispatching.after, (), at(7.5))):
         recorder.announce(change, change.after)
     sums = {
         name: metrics.registry.get_sample_value(f"dispatcher_{name}_seconds_sum")
@@ -213,9 +208,9 @@ async def test_answers_to_requests_for_capacity_are_measured() -> None:
     metrics = Metrics()
     recorder = StepRecorder(metrics, ListRecorder(), lambda _: None)
     for change in (
-        provisioning_steps.provisioned(make_requested(), "there", at(61)),
-        provisioning_steps.fail(make_requested(), "no nodes", has_other_cluster=False, now=at(11)),
-        provisioning_steps.fail(make_requested(), "no nodes", has_other_cluster=True, now=at(21)),
+        provisioning.provisioned(make_requested(), "there", at(61)),
+        provisioning.fail(make_requested(), "no nodes", has_other_cluster=False, now=at(11)),
+        provisioning.fail(make_requested(), "no nodes", has_other_cluster=True, now=at(21)),
     ):
         recorder.announce(change, change.after)
     sums = {
@@ -229,7 +224,7 @@ async def test_preemptions_are_counted_by_why_the_gang_gave_way() -> None:
     metrics = Metrics()
     recorder = StepRecorder(metrics, ListRecorder(), lambda _: None)
     for reason in (Reason.FAIR_SHARE, Reason.FAIR_SHARE, Reason.QUOTA_RECLAIMED):
-        change = run_steps.preempt(make_record(Phase.RUNNING), reason, "it gives way", at(4), "uid-of-prod")
+        change = run_changes.preempt(make_record(Phase.RUNNING), reason, "it gives way", at(4), "uid-of-prod")
         recorder.announce(change, change.after)
     found = {
         reason: metrics.registry.get_sample_value("dispatcher_preemptions_total", {"reason": reason})

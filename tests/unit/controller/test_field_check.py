@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from dispatcher.api.conditions import ConditionType
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.upkeep.field_check import ANSWER_SECONDS, FieldCheck
-from dispatcher.core.lifecycle import first_steps, queue_steps, removal_steps
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from tests.builders import (
@@ -51,7 +51,7 @@ class Bench:
     async def waiting(self, name: str, *templates: dict[str, object]) -> Record:
         """An AppWrapper that its first cycle refused; the check is told."""
         record = await self.world.admit(make_appwrapper(name, *templates))
-        change = queue_steps.block(record, WAITS, self.world.now())
+        change = queue_changes.block(record, WAITS, self.world.now())
         assert change is not None
         committed = await self.world.commit(change)
         self.check.note(change)
@@ -116,7 +116,7 @@ async def test_answer_about_fields_is_asked_for_again_after_a_while(bench: Bench
 
 async def test_unknown_fields_of_a_gang_dispatched_meanwhile_are_not_reported(bench: Bench) -> None:
     record = await bench.waiting("aw", MISSPELT)
-    await bench.world.commit(queue_steps.dispatch(record, "hub", bench.world.now()))
+    await bench.world.commit(queue_changes.dispatch(record, "hub", bench.world.now()))
     await bench.check.check(record.uid)
     assert (bench.said(record.uid), bench.dry_runs) == (None, 0)
 
@@ -157,8 +157,8 @@ async def test_error_leaves_one_gang_unchecked_and_delays_no_other(bench: Bench)
     assert (bench.check.waiting, bench.dry_runs) == (0, 2)
 
 
-SUBMITTED = first_steps.submit(make_submission(), make_gang(), at(0))
-BLOCKED = queue_steps.block(SUBMITTED.after, WAITS, at(1))
+SUBMITTED = first_changes.submit(make_submission(), make_gang(), at(0))
+BLOCKED = queue_changes.block(SUBMITTED.after, WAITS, at(1))
 
 
 @pytest.mark.parametrize(
@@ -166,15 +166,17 @@ BLOCKED = queue_steps.block(SUBMITTED.after, WAITS, at(1))
     [
         pytest.param(SUBMITTED, False, id="submitted"),
         pytest.param(BLOCKED, True, id="blocked"),
-        pytest.param(queue_steps.note_not_evaluated(SUBMITTED.after, WAITS, at(1)), True, id="not-evaluated"),
         pytest.param(
-            queue_steps.block(make_blocked(), replace(WAITS, reason="Other"), at(2)),
+            queue_changes.note_not_evaluated(SUBMITTED.after, WAITS, at(1)), True, id="not-evaluated"
+        ),
+        pytest.param(
+            queue_changes.block(make_blocked(), replace(WAITS, reason="Other"), at(2)),
             False,
             id="blocked-again",
         ),
-        pytest.param(queue_steps.dispatch(make_blocked(), "hub", at(2)), False, id="dispatched"),
+        pytest.param(queue_changes.dispatch(make_blocked(), "hub", at(2)), False, id="dispatched"),
         pytest.param(
-            queue_steps.block(removal_steps.removed(make_evicted(), at(5)).after, WAITS, at(99)),
+            queue_changes.block(removal.removed(make_evicted(), at(5)).after, WAITS, at(99)),
             False,
             id="blocked-after-an-attempt",
         ),
@@ -187,7 +189,7 @@ async def test_gang_is_checked_once_it_begins_to_wait_for_its_first_dispatch(
     assert bench.check.waiting == is_noted
 
 
-@pytest.mark.parametrize("raising", ["digest_of_paths", "reference", "queue_steps.warn"])
+@pytest.mark.parametrize("raising", ["digest_of_paths", "reference", "queue_changes.warn"])
 async def test_exception_about_the_fields_of_one_gang_keeps_no_other_from_its_check(
     bench: Bench, raising: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

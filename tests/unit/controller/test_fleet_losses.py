@@ -10,7 +10,7 @@ import pytest
 from dispatcher.api.clusterpolicies import OnClusterLost
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.controller.members.membership import MEMBER_REMOVED
-from dispatcher.core.lifecycle.observed_state import Loss
+from dispatcher.core.lifecycle.step import Loss
 from dispatcher.core.model.cluster_errors import NO_ERRORS, ErrorCounts
 from dispatcher.core.model.requirements import ANYWHERE
 from tests.builders import at

@@ -12,7 +12,7 @@ from dispatcher.api.names import FINALIZER
 from dispatcher.core.intake.namespace_bounds import Ceiling
 from dispatcher.core.intake.priority_classes import PriorityClasses
 from dispatcher.core.kinds.manifest import build
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.kube.appwrappers import AppWrapperView
@@ -40,7 +40,7 @@ async def submit(world: World, *numbers: int, **fields: Any) -> list[AppWrapperV
 
 async def dispatch(world: World, number: int) -> None:
     """Have it leave the queue."""
-    await world.commit(queue_steps.dispatch(world.record(f"uid-{number}"), "hub", world.now()))
+    await world.commit(queue_changes.dispatch(world.record(f"uid-{number}"), "hub", world.now()))
 
 
 def first_event(world: World) -> tuple[str, str]:
@@ -94,7 +94,7 @@ async def test_age_of_a_deferred_appwrapper_begins_when_it_enters_the_queue(worl
     world.bound.most = 1
     await submit(world, 1, spec={"suspend": True})
     await submit(world, 2)
-    await world.commit(queue_steps.resume(world.record("uid-1"), world.now()))
+    await world.commit(queue_changes.resume(world.record("uid-1"), world.now()))
     await dispatch(world, 1)
     entered = world.now()
     await world.intake.take_in_all()

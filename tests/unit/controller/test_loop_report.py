@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from dispatcher.controller.upkeep import loop_report
 from dispatcher.controller.upkeep.loop_report import LoopReport
-from dispatcher.core.lifecycle import queue_steps, run_steps
+from dispatcher.core.lifecycle import queue_changes, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN, Reason
 from dispatcher.core.model.record import Change, Phase
@@ -40,7 +40,7 @@ SAID = (
 
 def preemption(victim: str, preemptor: str) -> Change:
     record = replace(make_record(Phase.RUNNING, victim), uid=f"uid-of-{victim}", namespace="red")
-    return run_steps.preempt(record, Reason.FAIR_SHARE, "why", at(4), f"uid-of-{preemptor}")
+    return run_changes.preempt(record, Reason.FAIR_SHARE, "why", at(4), f"uid-of-{preemptor}")
 
 
 class Bench:
@@ -128,8 +128,8 @@ async def test_nothing_is_asked_without_a_preemption() -> None:
     drain = EvictionReason("QueueStopped", "its queue is drained")
     async with running(bench.report.run()):
         for change in (
-            run_steps.evict(make_record(Phase.RUNNING), drain, at(4), 0, at(4)),
-            queue_steps.dispatch(make_record(), "hub", at(1)),
+            run_changes.evict(make_record(Phase.RUNNING), drain, at(4), 0, at(4)),
+            queue_changes.dispatch(make_record(), "hub", at(1)),
         ):
             bench.report.note(change, change.after)
         await asyncio.sleep(60)

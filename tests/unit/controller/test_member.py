@@ -22,7 +22,7 @@ from dispatcher.controller.members.member import (
     closed_for,
     required_kinds,
 )
-from dispatcher.core.lifecycle.observed_state import Loss
+from dispatcher.core.lifecycle.step import Loss
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.cluster_errors import ErrorCounts
 from dispatcher.core.model.requirements import ClusterRequirements

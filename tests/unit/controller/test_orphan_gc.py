@@ -17,7 +17,7 @@ from dispatcher.api.names import HUB_ANNOTATION, UID_LABEL
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.upkeep.orphan_gc import OrphanCollector
 from dispatcher.core.kinds.manifest import anchor_name
-from dispatcher.core.lifecycle import queue_steps, removal_steps
+from dispatcher.core.lifecycle import queue_changes, removal
 from dispatcher.core.model.record import HOLDING, Phase, Record
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
@@ -109,7 +109,7 @@ def in_east(record: Record, **fields: Any) -> Record:  # noqa: ANN401
 
 def later_attempt(record: Record) -> Record:
     """The same record, dispatched a second time, to another cluster."""
-    return queue_steps.dispatch(removal_steps.removed(record, at(8)).after, "west", at(9)).after
+    return queue_changes.dispatch(removal.removed(record, at(8)).after, "west", at(9)).after
 
 
 @pytest.mark.parametrize(
@@ -135,11 +135,9 @@ async def test_anchor_of_a_live_or_kept_attempt_is_never_removed(
     [
         pytest.param(in_east(make_record(Phase.COMPLETED), kept_until=None), id="completed"),
         pytest.param(in_east(make_record(Phase.FAILED)), id="failed"),
+        pytest.param(removal.removed(in_east(make_record(Phase.REQUEUEING)), at(8)).after, id="queued-again"),
         pytest.param(
-            removal_steps.removed(in_east(make_record(Phase.REQUEUEING)), at(8)).after, id="queued-again"
-        ),
-        pytest.param(
-            removal_steps.abandon(in_east(make_record(Phase.RUNNING)), "it is lost", at(8)).after,
+            removal.abandon(in_east(make_record(Phase.RUNNING)), "it is lost", at(8)).after,
             id="given-up",
         ),
         pytest.param(later_attempt(in_east(make_record(Phase.REQUEUEING))), id="dispatched-elsewhere"),

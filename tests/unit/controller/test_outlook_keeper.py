@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep import outlook_keeper
 from dispatcher.controller.upkeep.outlook_keeper import OutlookKeeper
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -75,7 +75,7 @@ class Bench:
         for each in range(number):
             waiting = make_record(uid=f"d{each}", name=f"d{each}", gang=make_gang(cpu=1))
             self.cache.put(waiting)
-            self.cache.put(queue_steps.dispatch(waiting, "hub", at(0)).after)
+            self.cache.put(queue_changes.dispatch(waiting, "hub", at(0)).after)
 
     async def renewed(self) -> list[str]:
         """Run a round; return the AppWrappers whose statuses it has written."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dispatcher.controller.reconcile.observer import Observer
-from dispatcher.core.lifecycle import queue_steps, run_steps
+from dispatcher.core.lifecycle import queue_changes, run_changes
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Phase, Record
 from tests.builders import attempt_of, make_appwrapper
@@ -32,7 +32,7 @@ async def preempted(world: World) -> Record:
     record = await running(world)
     finished = await observer_of(world).finished_items(record)
     assert finished == {0}
-    change = run_steps.preempt(record, Reason.FAIR_SHARE, WHY, world.now(), "uid-of-other", finished)
+    change = run_changes.preempt(record, Reason.FAIR_SHARE, WHY, world.now(), "uid-of-other", finished)
     (committed,) = await world.committer.commit_together([change])
     return committed
 
@@ -59,7 +59,7 @@ async def test_victim_is_removed_except_its_finished_objects_and_is_queued_again
     assert (record.requeuings, record.retries) == (0, 0)
     assert world.ledger.free()["cpu"] == 8000
     assert world.dispatch_wakes > 0
-    again = queue_steps.dispatch(record, "hub", world.now()).after.attempt
+    again = queue_changes.dispatch(record, "hub", world.now()).after.attempt
     assert again is not None
     assert [(ref.name, ref.done) for ref in again.objects] == [("train", True)]
     assert world.jobs.deletions() == ["serve"]

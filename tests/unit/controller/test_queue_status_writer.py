@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep.queue_status_writer import QueueStatusWriter
-from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Phase
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -273,7 +273,7 @@ async def test_gang_that_grew_beyond_its_quota_shows_that_as_long_as_it_lasts(
 
     record = bench.cache.get("uid-of-ray")
     assert record is not None
-    grown = run_steps.note_growth(record, Resources({"cpu": 4000}), at(20)).after
+    grown = run_changes.note_growth(record, Resources({"cpu": 4000}), at(20)).after
     bench.cache.put(grown)
     await bench.writer.write()
     await bench.writer.write()
@@ -292,7 +292,7 @@ async def test_gang_that_grew_into_borrowed_quota_shows_no_excess(bench: Bench) 
     bench.runs("ray", "team", cpu=4000)
     record = bench.cache.get("uid-of-ray")
     assert record is not None
-    bench.cache.put(run_steps.note_growth(record, Resources({"cpu": 8000}), at(20)).after)
+    bench.cache.put(run_changes.note_growth(record, Resources({"cpu": 8000}), at(20)).after)
     await bench.writer.write()
     assert bench.writer.beyond_quota_of("uid-of-ray") == ""
 
@@ -304,7 +304,7 @@ async def test_first_round_of_a_leader_renews_the_statuses_that_an_earlier_one_w
     bench.runs("ray", "team", cpu=2000)
     record = bench.cache.get("uid-of-ray")
     assert record is not None
-    bench.cache.put(run_steps.note_growth(record, Resources({"cpu": 3000}), at(20)).after)
+    bench.cache.put(run_changes.note_growth(record, Resources({"cpu": 3000}), at(20)).after)
     await bench.writer.write()
     await bench.writer.write()
     assert bench.told == [("ray", "")]
@@ -315,7 +315,7 @@ async def test_excess_of_a_gang_ends_when_no_queue_is_declared_any_more(bench: B
     bench.runs("ray", "team", cpu=4000)
     record = bench.cache.get("uid-of-ray")
     assert record is not None
-    bench.cache.put(run_steps.note_growth(record, Resources({"cpu": 6000}), at(20)).after)
+    bench.cache.put(run_changes.note_growth(record, Resources({"cpu": 6000}), at(20)).after)
     await bench.writer.write()
     bench.found, bench.declared = {}, DeclaredQueues()
     await bench.writer.write()

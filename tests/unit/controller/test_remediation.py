@@ -11,7 +11,7 @@ import pytest
 from dispatcher.api.annotations import ADMISSION_GRACE, RETRY_LIMIT
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import UID_LABEL
-from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.policy import KEPT
 from dispatcher.core.model.pods import Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.record import Phase, Record
@@ -245,7 +245,7 @@ async def test_gang_that_was_scaled_to_zero_is_not_ended_by_a_leader_that_may_no
     world.server.on("GET", "/apis/batch/v1/jobs", REFUSED)
     record = await world.running(make_appwrapper("aw", TRAIN))
     lowered = "Job default/train asks for none of its 1 pods"
-    await world.commit(run_steps.note_health_issue(record, "Drifted", lowered, world.now()))
+    await world.commit(run_changes.note_health_issue(record, "Drifted", lowered, world.now()))
     for _ in range(3):
         await world.reconcile(UID)
         await asyncio.sleep(120)  # virtual

@@ -12,7 +12,7 @@ import pytest
 
 from dispatcher.api.annotations import FORCE_DELETION_GRACE, SUCCESS_TTL
 from dispatcher.api.names import ITEM_LABEL
-from dispatcher.core.lifecycle import creation_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import removal, run_changes
 from dispatcher.core.lifecycle.policy import KEPT
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.pods import Pod, PodPhase
@@ -63,7 +63,7 @@ async def running(world: World, train: Json | None = None) -> Record:
 
 async def failing(world: World, reason: str, train: str = "Failed") -> None:
     record = await running(world, true(train))
-    await world.commit(run_steps.fail(record, EvictionReason(reason, "it failed"), world.now()))
+    await world.commit(run_changes.fail(record, EvictionReason(reason, "it failed"), world.now()))
 
 
 def loses_all(world: World) -> None:
@@ -129,8 +129,8 @@ async def test_ended_object_stays_though_the_watch_still_shows_its_pods(
 
 async def test_item_that_its_author_calls_done_is_removed_if_its_kind_goes_on(world: World) -> None:
     record = await running(world)
-    record = await world.commit(run_steps.complete_some(record, (0,), world.now()))
-    await world.commit(run_steps.fail(record, EvictionReason("FailedComponent", "it failed"), world.now()))
+    record = await world.commit(run_changes.complete_some(record, (0,), world.now()))
+    await world.commit(run_changes.fail(record, EvictionReason("FailedComponent", "it failed"), world.now()))
     await world.reconcile(UID)
     assert world.jobs.deletions() == ["serve", "train"]
 
@@ -151,7 +151,7 @@ async def test_gang_that_could_not_be_created_is_removed_whole(world: World) -> 
     world.server.on("GET", f"{JOBS}/serve", MISSING)
     record = await world.dispatched(make_appwrapper("aw", TRAIN, SERVE))
     (ref, _) = await world.attempts.refs(record)
-    await world.commit(creation_steps.refuse_creation(record, (ref,), "it is invalid", world.now()))
+    await world.commit(run_changes.refuse_creation(record, (ref,), "it is invalid", world.now()))
     await world.reconcile(UID)
     assert world.jobs.deletions() == ["train"]
 
@@ -379,8 +379,8 @@ def _ended(world: World, phase: Phase) -> Change:
     record, now = world.record(UID), world.now()
     if phase is Phase.DELETING:
         world.hide(UID)
-        return removal_steps.delete(record, now)
-    return run_steps.evict(record, EvictionReason("MinPodsNotRunning", "too few"), now, 60, now)
+        return removal.delete(record, now)
+    return run_changes.evict(record, EvictionReason("MinPodsNotRunning", "too few"), now, 60, now)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from dispatcher.api.names import FINALIZER
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.manifest import anchor_name
-from dispatcher.core.lifecycle import creation_steps, queue_steps, run_steps
+from dispatcher.core.lifecycle import queue_changes, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import Phase, Record
 from tests.builders import make_appwrapper, make_metadata
@@ -47,10 +47,10 @@ class Place:
         """A gang that was created here, and runs."""
         record = await self.world.admit(make_appwrapper("aw", TRAIN))
         self.world.show(make_appwrapper("aw", TRAIN, finalizers=[FINALIZER]))
-        record = await self.world.commit(queue_steps.dispatch(record, self.cluster.name, self.world.now()))
+        record = await self.world.commit(queue_changes.dispatch(record, self.cluster.name, self.world.now()))
         refs = [replace(ref, uid=f"uid-of-{ref.name}") for ref in await self.world.attempts.refs(record)]
-        record = await self.world.commit(creation_steps.created(record, tuple(refs), self.world.now()))
-        return await self.world.commit(run_steps.mark_running(record, self.world.now()))
+        record = await self.world.commit(run_changes.created(record, tuple(refs), self.world.now()))
+        return await self.world.commit(run_changes.mark_running(record, self.world.now()))
 
     async def looks(self, times: int = 1) -> Phase | None:
         """The phase after so many looks; None once nothing is known of it any more."""
@@ -144,7 +144,7 @@ async def test_deleted_one_stays_while_its_member_is_away(east: Place) -> None:
 async def test_evicted_gang_is_queued_once_its_anchor_is_gone(east: Place) -> None:
     record, now = await east.holds(), east.world.now()
     verdict = EvictionReason("MinPodsNotRunning", "too few")
-    await east.world.commit(run_steps.evict(record, verdict, now, 60, now))
+    await east.world.commit(run_changes.evict(record, verdict, now, 60, now))
     east.jobs.loses("train")
     assert await east.looks(3) is Phase.REQUEUEING
     assert east.deleted == [anchor_name(UID, 1)]
@@ -154,7 +154,7 @@ async def test_evicted_gang_is_queued_once_its_anchor_is_gone(east: Place) -> No
 
 async def test_kept_objects_are_removed_when_the_ended_appwrapper_is_deleted(east: Place) -> None:
     record, now = await east.holds(), east.world.now()
-    await east.world.commit(run_steps.complete(record, (0,), now + timedelta(hours=1), now))
+    await east.world.commit(run_changes.complete(record, (0,), now + timedelta(hours=1), now))
     assert await east.looks(2) is Phase.COMPLETED
     assert east.server.requests("DELETE") == []
     east.world.show(GOING)

@@ -18,7 +18,7 @@ from dispatcher.controller.scheduling import slices
 from dispatcher.controller.scheduling.slices import SLICE_SECONDS
 from dispatcher.controller.upkeep.restore_recovery import RestoreRecovery
 from dispatcher.core.kinds.manifest import build
-from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.timestamps import timestamp
@@ -222,7 +222,7 @@ async def test_dispatching_gang_without_objects_goes_on(
 
 async def test_finished_object_may_be_gone_and_is_not_repeated(world: World, restored: Restored) -> None:
     running = await world.running(make_appwrapper())
-    before = await world.commit(run_steps.note_done(running, (0,), world.now()))
+    before = await world.commit(run_changes.note_done(running, (0,), world.now()))
     world.server.on("GET", f"{PODS}/pod", MISSING)
     assert await restored.begin() == before
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.controller.reconcile.result import LONGEST_POLL_SECONDS, PollBackoff, poll
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.record import Phase
 from tests.builders import at, make_appwrapper, make_record
 from tests.unit.controller.wire import job
@@ -56,7 +56,7 @@ async def test_next_step_is_looked_at_soon_again(world: World) -> None:
     await world.forget_wakes()
     await world.results.apply(record.uid, poll(), record)
     await asyncio.sleep(100)  # virtual
-    record = await world.commit(queue_steps.suspend(record, world.now()))
+    record = await world.commit(queue_changes.suspend(record, world.now()))
     await world.forget_wakes()
     await world.results.apply(record.uid, poll(), record)
     assert await world.is_woken_within(0.6)

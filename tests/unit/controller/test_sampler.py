@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from dispatcher import errors
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep.sampler import Sampler
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.status.samples import CapacitySample, LedgerReading, QueueSample
 from dispatcher.store.samples import SampleStore
@@ -53,7 +53,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.cache = Cache({})
-        self.cache.load([make_record(), queue_steps.dispatch(make_record(name="b"), "east", at(1)).after])
+        self.cache.load([make_record(), queue_changes.dispatch(make_record(name="b"), "east", at(1)).after])
         self.known: dict[str, LedgerReading | None] = {"east": FULL}
         self.store = FakeSampleStore()
         period = timedelta(minutes=5)

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.controller.scheduling.queue_cycles import QueueCycles
-from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.model import incremental
 from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.record import Phase, Record
@@ -367,7 +367,7 @@ async def test_growth_of_a_worker_that_ray_removed_is_released_for_a_gang_that_w
     assert world.cache.awaited_growth == {record.uid}
     assert record.uid in world.taken_in
 
-    await world.committer.commit(run_steps.note_growth(world.record(record.uid), CPU * 3, at(START)))
+    await world.committer.commit(run_changes.note_growth(world.record(record.uid), CPU * 3, at(START)))
     await scheduler.cycle()
     assert world.record(waits.uid).phase is Phase.DISPATCHING
     assert world.cache.awaited_growth == set()
@@ -420,7 +420,7 @@ async def test_room_of_a_worker_that_ray_removed_is_released_for_a_gang_without_
     assert world.record(waits.uid).phase is Phase.QUEUED
     assert world.cache.awaited_growth == ({record.uid} if awaited else set())
 
-    await world.committer.commit(run_steps.note_growth(world.record(record.uid), CPU * 5, at(START)))
+    await world.committer.commit(run_changes.note_growth(world.record(record.uid), CPU * 5, at(START)))
     await scheduler.cycle()
     assert world.record(waits.uid).phase is (Phase.DISPATCHING if awaited else Phase.QUEUED)
 

@@ -12,7 +12,7 @@ import pytest
 
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH
 from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
-from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
 from dispatcher.core.queues.forest import Forest
@@ -208,11 +208,11 @@ async def test_preemptor_goes_first_when_its_victims_are_gone_and_they_come_back
     first, second, owner = borrowed(world)
     scheduler = scheduler_of(world)
     await scheduler.cycle()
-    world.cache.put(removal_steps.removed(world.record(first.uid), at(START)).after)
+    world.cache.put(removal.removed(world.record(first.uid), at(START)).after)
     await scheduler.cycle()
     assert phases(world) == {"first": "Queued", "second": "Requeueing", "owner": "Queued"}
 
-    world.cache.put(removal_steps.removed(world.record(second.uid), at(START)).after)
+    world.cache.put(removal.removed(world.record(second.uid), at(START)).after)
     async with running(scheduler.run()):
         await until(lambda: world.record(owner.uid).phase is Phase.DISPATCHING)
         await until(lambda: reason_of(world, first) == "InsufficientQuota")
@@ -241,7 +241,7 @@ async def test_changed_row_of_a_victim_stops_the_preemption_and_the_next_cycle_d
         """Another commit was faster, and its record is in the cache by now."""
         if change.after.name != "second":
             return ""
-        noted = run_steps.note_health_issue(second, "Drifted", "one field was changed", at(5)).after
+        noted = run_changes.note_health_issue(second, "Drifted", "one field was changed", at(5)).after
         world.cache.put(noted)
         return "stale"
 
@@ -268,9 +268,9 @@ async def test_group_with_a_record_that_changed_after_the_plan_is_not_committed(
     async def is_late(_record: Record) -> Collection[int]:
         """The user is faster than the look at what the victims have finished."""
         if of == "owner":
-            world.cache.put(queue_steps.suspend(owner, at(6)).after)
+            world.cache.put(queue_changes.suspend(owner, at(6)).after)
         else:
-            world.cache.put(removal_steps.delete(second, at(6)).after)
+            world.cache.put(removal.delete(second, at(6)).after)
         return ()
 
     scheduler = scheduler_of(world, finished_items=is_late)
@@ -388,7 +388,7 @@ async def test_gang_that_changes_while_its_queue_is_drained_keeps_no_other_from_
 
     async def deletes_one(record: Record) -> Collection[int]:
         if record.name == "aw-1":
-            world.cache.put(removal_steps.delete(gangs[1], at(6)).after)
+            world.cache.put(removal.delete(gangs[1], at(6)).after)
         return ()
 
     world.store.verdict = lambda change: "stale" if change.before is gangs[1] else ""

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from dispatcher.api import conditions as words
 from dispatcher.api.names import FINALIZER
 from dispatcher.controller.reconcile.reconciler import lane_of
-from dispatcher.core.lifecycle import creation_steps, queue_steps, run_steps
+from dispatcher.core.lifecycle import queue_changes, run_changes
 from dispatcher.core.model.pods import Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -39,9 +39,9 @@ async def test_each_step_a_reader_can_see_is_one_write(world: World) -> None:
     world.show(make_appwrapper())
     queued = make_record()
     blocked = make_blocked(queued)
-    dispatching = queue_steps.dispatch(blocked, "hub", at(2)).after
-    dispatched = creation_steps.created(dispatching, (), at(3)).after
-    running = run_steps.mark_running(dispatched, at(4)).after
+    dispatching = queue_changes.dispatch(blocked, "hub", at(2)).after
+    dispatched = run_changes.created(dispatching, (), at(3)).after
+    running = run_changes.mark_running(dispatched, at(4)).after
     for record in (queued, blocked, dispatching, dispatched, running):
         await report(world, record)
         await report(world, record)
@@ -73,7 +73,7 @@ async def test_outlook_stays_in_the_status_until_the_leader_has_one(world: World
 async def test_that_a_gang_grew_beyond_its_quota_stays_in_the_status_until_the_leader_knows(
     world: World,
 ) -> None:
-    record = run_steps.note_growth(make_record(Phase.RUNNING), Resources({"cpu": 9000}), at(5)).after
+    record = run_changes.note_growth(make_record(Phase.RUNNING), Resources({"cpu": 9000}), at(5)).after
     world.show(make_appwrapper(status=project(record, Shown(beyond_quota="too much"))))
     await report(world, record)
     assert world.statuses() == []
@@ -208,7 +208,7 @@ async def test_step_is_written_at_once_even_just_after_counts(world: World) -> N
     dispatched = make_record(Phase.DISPATCHED)
     await report(world, dispatched)
     run_pod(world, 0)
-    await report(world, run_steps.mark_running(dispatched, at(4)).after)
+    await report(world, run_changes.mark_running(dispatched, at(4)).after)
     assert [(status["queuejobstate"], status.get("running")) for status in world.statuses()] == [
         ("Dispatched", None),
         ("Running", 1),
@@ -274,7 +274,7 @@ async def test_status_of_a_deleted_appwrapper_is_not_written(world: World, case:
 async def test_deleted_appwrapper_with_a_finalizer_says_why_it_stays(world: World) -> None:
     world.show(make_appwrapper(deletionTimestamp="2026-11-20T09:00:00Z", finalizers=[FINALIZER]))
     deleting = make_record(Phase.DELETING)
-    record = run_steps.note_health_issue(
+    record = run_changes.note_health_issue(
         deleting, words.CLUSTER_UNREACHABLE, "cluster east is away", at(5)
     ).after
     await report(world, record)

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.controller.members.potential_trust import PoolsFailed
-from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.model.growth import PodRef, Shrinking
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Gate, Pod, PodPhase, Unscheduled
@@ -57,7 +57,7 @@ async def giving_up(world: World) -> None:
     given = Shrinking((PodRef(surplus.namespace, surplus.name, surplus.uid),), NOTHING, "uid-of-another")
     why = "1 surplus pod preempted for default/another"
     await world.committer.commit(
-        run_steps.give_up(world.record(UID), given, Reason.QUOTA_RECLAIMED, why, world.now())
+        run_changes.give_up(world.record(UID), given, Reason.QUOTA_RECLAIMED, why, world.now())
     )
 
 
@@ -152,7 +152,7 @@ async def granted_on_trust(world: World) -> Trust:
     world.ledger.set_pod(worker(0))
     world.ledger.set_pod(Pod("foreign", CPU * 7, "n1", PodPhase.RUNNING))
     nodes = ("potential/l4/0",)
-    grant = run_steps.grant(world.record(UID), CPU, None, "1 pod may start", world.now(), trusted=nodes)
+    grant = run_changes.grant(world.record(UID), CPU, None, "1 pod may start", world.now(), trusted=nodes)
     await world.committer.commit(grant)
     world.ledger.set_pod(replace(worker(1), node="", phase=PodPhase.PENDING))
     return trust

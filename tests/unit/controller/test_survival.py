@@ -11,7 +11,7 @@ from dispatcher import errors
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
-from dispatcher.core.lifecycle import first_steps
+from dispatcher.core.lifecycle import first_changes
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.probes import Metrics
@@ -36,7 +36,7 @@ async def test_change_that_cannot_be_announced_is_committed_all_the_same(
 
     cache = Cache({})
     committer = Committer(FakeStore(), cache, announce)
-    changes = [first_steps.submit(make_submission(name), make_gang(), at(0)) for name in ("odd", "fine")]
+    changes = [first_changes.submit(make_submission(name), make_gang(), at(0)) for name in ("odd", "fine")]
     async with running(committer.run()) as task:
         assert [record.name for record in await committer.commit_all(changes)] == ["odd", "fine"]
         assert not task.done()

@@ -35,7 +35,7 @@ from dispatcher.core.intake.namespace_bounds import NO_CEILING, Ceiling, QueueBo
 from dispatcher.core.intake.priority_classes import PriorityClasses
 from dispatcher.core.kinds.cluster_defaults import ChargeRule, ClusterDefaults
 from dispatcher.core.kinds.registry import BUILT_IN
-from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -301,18 +301,18 @@ class World:
     async def dispatched(self, raw: Json, cluster: str = "hub") -> Record:
         """Have an AppWrapper taken in and committed to a cluster."""
         record = await self.admit(raw)
-        await self.committer.commit(queue_steps.dispatch(record, cluster, self.now()))
+        await self.committer.commit(queue_changes.dispatch(record, cluster, self.now()))
         return self.record(record.uid)
 
     async def created(self, raw: Json) -> Record:
         """Have an AppWrapper dispatched, and every object it wraps created."""
         record = await self.dispatched(raw)
         refs = [replace(ref, uid=f"uid-of-{ref.name}") for ref in await self.attempts.refs(record)]
-        return await self.commit(creation_steps.created(record, tuple(refs), self.now()))
+        return await self.commit(run_changes.created(record, tuple(refs), self.now()))
 
     async def running(self, raw: Json) -> Record:
         """Have an AppWrapper created, and its pods run."""
-        return await self.commit(run_steps.mark_running(await self.created(raw), self.now()))
+        return await self.commit(run_changes.mark_running(await self.created(raw), self.now()))
 
     async def brought_to(self, phase: Phase, raw: Json) -> Record:
         """Have an AppWrapper come to that phase, which is not what the test is about."""
@@ -376,30 +376,30 @@ _Begin = Callable[[World, Json], Awaitable[Record]]
 _Step = Callable[[Record, datetime], Change]
 _LIVES: Final[dict[Phase, tuple[_Begin, _Step | None]]] = {
     Phase.QUEUED: (World.admit, None),
-    Phase.SUSPENDED: (World.admit, queue_steps.suspend),
+    Phase.SUSPENDED: (World.admit, queue_changes.suspend),
     Phase.DISPATCHING: (World.dispatched, None),
     Phase.DISPATCHED: (World.created, None),
     Phase.RUNNING: (World.running, None),
     Phase.RUNNING_HOLD_COMPLETION: (
         World.running,
-        lambda record, now: run_steps.complete_some(record, (0,), now),
+        lambda record, now: run_changes.complete_some(record, (0,), now),
     ),
     Phase.COMPLETED: (
         World.running,
-        lambda record, now: run_steps.complete(record, (0,), now + KEPT_FOR, now),
+        lambda record, now: run_changes.complete(record, (0,), now + KEPT_FOR, now),
     ),
     Phase.REQUEUEING: (
         World.running,
-        lambda record, now: run_steps.evict(
+        lambda record, now: run_changes.evict(
             record, EvictionReason("MinPodsNotRunning", "too few"), now, 60, now
         ),
     ),
-    Phase.SUSPENDING: (World.running, queue_steps.suspend),
+    Phase.SUSPENDING: (World.running, queue_changes.suspend),
     Phase.FAILING: (
         World.running,
-        lambda record, now: run_steps.fail(record, EvictionReason("FailedComponent", "it failed"), now),
+        lambda record, now: run_changes.fail(record, EvictionReason("FailedComponent", "it failed"), now),
     ),
-    Phase.FAILED: (_failing, lambda record, now: removal_steps.removed(record, now, now + KEPT_FOR)),
+    Phase.FAILED: (_failing, lambda record, now: removal.removed(record, now, now + KEPT_FOR)),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Final, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle.queue_steps import (
+from dispatcher.core.lifecycle.queue_changes import (
     PendingKey,
     is_known_not_evaluated,
     pending_key,

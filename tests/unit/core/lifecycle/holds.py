@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from dispatcher.core.kinds.object_status import End
-from dispatcher.core.lifecycle.observed_state import ObservedState
+from dispatcher.core.lifecycle.step import ObservedState
 from dispatcher.core.model.record import Phase, Record
 
 SEEN_WITHIN = timedelta(seconds=5)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dispatcher.api.conditions import CAPACITY_REVOKED, FOUND_FAILED_PODS
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.approvals import lacks_its_own, pending_without
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import Change, Pending, Phase, Record
@@ -27,62 +27,62 @@ NOT_EVALUATED: Final = Pending("AwaitingHeadOfLine", "queue team stopped before 
 
 
 def suspend(record: Record, seconds: float) -> Change:
-    return queue_steps.suspend(record, at(seconds))
+    return queue_changes.suspend(record, at(seconds))
 
 
 def resume(record: Record, seconds: float) -> Change:
-    return queue_steps.resume(record, at(seconds))
+    return queue_changes.resume(record, at(seconds))
 
 
 def move(record: Record, seconds: float) -> Change:
-    return queue_steps.move(record, (f"queue-{seconds:g}",), at(seconds))
+    return queue_changes.move(record, (f"queue-{seconds:g}",), at(seconds))
 
 
 def redirect(record: Record, seconds: float) -> Change:
     selector = parse_selector(f"name=c{seconds:g}", "")
-    return queue_steps.redirect(record, ClusterRequirements(selector=selector), at(seconds))
+    return queue_changes.redirect(record, ClusterRequirements(selector=selector), at(seconds))
 
 
 def reprioritise(record: Record, seconds: float) -> Change:
-    return queue_steps.reprioritise(record, 5, 1.0, at(seconds))
+    return queue_changes.reprioritise(record, 5, 1.0, at(seconds))
 
 
 def dispatch(record: Record, seconds: float) -> Change:
-    return queue_steps.dispatch(record, "hub", at(seconds))
+    return queue_changes.dispatch(record, "hub", at(seconds))
 
 
 def remove(record: Record, seconds: float) -> Change:
-    return removal_steps.removed(record, at(seconds))
+    return removal.removed(record, at(seconds))
 
 
 def fail_for(pause: float, reason: str = FOUND_FAILED_PODS) -> Step:
     """The gang is evicted, by itself unless the reason says otherwise, and a pause of so many seconds follows."""
     because = EvictionReason(reason, "1 pod failed")
-    return lambda record, seconds: run_steps.evict(record, because, at(seconds + pause), 0, at(seconds))
+    return lambda record, seconds: run_changes.evict(record, because, at(seconds + pause), 0, at(seconds))
 
 
 def postpone_for(pause: float) -> Step:
-    return lambda record, seconds: creation_steps.postpone_creation(
+    return lambda record, seconds: run_changes.postpone_creation(
         record, (), "its namespace has no quota left", at(seconds + pause), at(seconds)
     )
 
 
 def approve(record: Record, seconds: float) -> Change:
-    return queue_steps.approve(record, at(seconds))
+    return queue_changes.approve(record, at(seconds))
 
 
 def stop_evaluation(record: Record, seconds: float) -> Change | None:
-    return queue_steps.note_not_evaluated(record, NOT_EVALUATED, at(seconds))
+    return queue_changes.note_not_evaluated(record, NOT_EVALUATED, at(seconds))
 
 
 def waits_for(pending: Pending) -> Step:
-    return lambda record, seconds: queue_steps.block(record, pending, at(seconds))
+    return lambda record, seconds: queue_changes.block(record, pending, at(seconds))
 
 
 def lacks(*names: str, is_authors_own: bool) -> Step:
     pending = pending_without(names)
     assert pending is not None
-    return lambda record, seconds: queue_steps.await_approvals(
+    return lambda record, seconds: queue_changes.await_approvals(
         record, pending, at(seconds), is_authors_own=is_authors_own
     )
 
@@ -184,13 +184,13 @@ def test_age_goes_on_once_nothing_but_capacity_keeps_a_gang_back(life: Sequence[
 def test_age_of_a_new_appwrapper_begins_with_its_creation_unless_its_author_may_have_kept_it_back(
     fields: dict[str, Any], begins_at: object
 ) -> None:
-    after = first_steps.submit(replace(make_submission(), **fields), make_gang(), at(60)).after
+    after = first_changes.submit(replace(make_submission(), **fields), make_gang(), at(60)).after
     assert after.age_begins_at == begins_at
 
 
 def test_gangs_that_were_suspended_for_a_week_pass_nobody_who_waited() -> None:
     week = 7 * 24 * 3600
-    banked = first_steps.submit(make_submission("banked", suspended=True), make_gang(), NOW).after
+    banked = first_changes.submit(make_submission("banked", suspended=True), make_gang(), NOW).after
     sloped = replace(banked, uid="sloped", name="sloped", priority_slope=1.0)
     waits = replace(make_record(name="waits", created_at=at(week - 60)), priority_slope=1.0)
     steep = lived(sloped, [(week, resume)])

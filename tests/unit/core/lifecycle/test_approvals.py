@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.api.mutable_spec import MutableSpec
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.lifecycle.approvals import (
     LONGEST_PAUSE,
     awaited,
@@ -18,8 +18,7 @@ from dispatcher.core.lifecycle.approvals import (
     pending_without,
 )
 from dispatcher.core.lifecycle.decision import decide
-from dispatcher.core.lifecycle.observed_state import ObservedState
-from dispatcher.core.lifecycle.step import Step
+from dispatcher.core.lifecycle.step import ObservedState, Step
 from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.queues.forest import Forest
@@ -111,7 +110,7 @@ URGENT = MutableSpec(priority=7)
 
 def awaiting(record: Record | None = None, pending: Pending | None = LACKS) -> Record:
     assert pending is not None
-    return queue_steps.await_approvals(record or make_record(), pending, at(1)).after
+    return queue_changes.await_approvals(record or make_record(), pending, at(1)).after
 
 
 def test_gang_that_lacks_an_approval_is_no_candidate_and_its_claims_end() -> None:
@@ -124,7 +123,7 @@ def test_gang_that_lacks_an_approval_is_no_candidate_and_its_claims_end() -> Non
 
 def test_gang_with_all_approvals_is_a_candidate_of_its_original_age() -> None:
     before = make_record()
-    after = queue_steps.approve(awaiting(before), at(2)).after
+    after = queue_changes.approve(awaiting(before), at(2)).after
     assert is_eligible(after, at(2))
     assert after == replace(before, version=after.version, last_event_at=at(2))
 

@@ -18,9 +18,8 @@ from dispatcher.core.lifecycle.confirmation import (
     why_without_nodes,
 )
 from dispatcher.core.lifecycle.health import ObservedObjects
-from dispatcher.core.lifecycle.observed_state import ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.lifecycle.step import Decision, Step
+from dispatcher.core.lifecycle.step import Decision, ObservedState, Step
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import Phase
 from tests.builders import at, make_gang, make_policy, make_record

@@ -16,13 +16,12 @@ from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.lifecycle import removal_steps, run_steps
-from dispatcher.core.lifecycle.condition_updates import unknown_class, with_unknown_class
+from dispatcher.core.lifecycle import removal, run_changes
 from dispatcher.core.lifecycle.decision import decide, is_unchanged, retry_pause
 from dispatcher.core.lifecycle.health import ObservedObjects
-from dispatcher.core.lifecycle.observed_state import Loss, ObservedState
 from dispatcher.core.lifecycle.policy import KEPT
-from dispatcher.core.lifecycle.step import NOOP, Decision, Step
+from dispatcher.core.lifecycle.record_change import unknown_class, with_unknown_class
+from dispatcher.core.lifecycle.step import NOOP, Decision, Loss, ObservedState, Step
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import NotedIssue, Phase, Record
@@ -162,7 +161,7 @@ def test_suspend_comes_before_whatever_is_wrong() -> None:
 def test_gang_that_is_suspended_while_it_is_requeued_is_queued_first_and_then_suspended() -> None:
     asked = MutableSpec(suspend=True)
     requeueing = make_evicted()
-    queued = removal_steps.removed(requeueing, at(6)).after
+    queued = removal.removed(requeueing, at(6)).after
     assert [decided(record, asked=asked).step for record in (requeueing, queued)] == [
         Step.REMOVE,
         Step.SUSPEND,
@@ -183,7 +182,7 @@ def test_kept_objects_go_when_the_time_after_the_end_is_up(
     assert record.kept_until == kept_until
     week = KEPT.total_seconds()
     decisions = [decided(record, seconds=seconds) for seconds in (10, week + 5, week + 50)]
-    expired = removal_steps.expire(record, at(week + 50)).after
+    expired = removal.expire(record, at(week + 50)).after
     assert [*decisions, decided(expired, seconds=2 * week)] == [
         Decision(Step.NOOP, until=record.kept_until),
         Decision(Step.EXPIRE),
@@ -418,7 +417,7 @@ def elsewhere(record: Record, cluster: str = "east") -> Record:
 @pytest.mark.parametrize("phase", REACHED)
 def test_gang_on_an_unreachable_cluster_is_noted_once_and_then_left_alone(phase: Phase) -> None:
     record = elsewhere(make_record(phase))
-    noted = run_steps.note_health_issue(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
+    noted = run_changes.note_health_issue(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
     assert [decided(each, unreachable=AWAY) for each in (record, noted)] == [
         Decision(Step.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, AWAY),
         NOOP,
@@ -485,7 +484,7 @@ HELD = [Phase.DISPATCHING, Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING, Ph
 @pytest.mark.parametrize("phase", HELD)
 def test_gang_that_waits_for_its_cluster_has_a_health_issue_until_that_answers(phase: Phase) -> None:
     record, wanted = elsewhere(make_record(phase)), phase is not Phase.DELETING
-    noted = run_steps.note_health_issue(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
+    noted = run_changes.note_health_issue(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
     assert [decided(record, unreachable=AWAY, wanted=wanted), decided(noted, wanted=wanted)] == [
         Decision(Step.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, AWAY),
         Decision(Step.NOTE_RECOVERY),
@@ -612,7 +611,7 @@ def test_kept_objects_in_a_member_go_before_the_deleted_appwrapper_is_forgotten(
     make: Callable[[], Record],
 ) -> None:
     kept = elsewhere(make())
-    expired = removal_steps.expire(kept, at(11)).after
+    expired = removal.expire(kept, at(11)).after
     assert [decided(record, wanted=False) for record in (kept, expired)] == [
         Decision(Step.EXPIRE),
         Decision(Step.DELETE),
@@ -652,7 +651,7 @@ def test_done_items_are_carried_over_to_the_next_attempt_on_the_hub_alone(
 
 def test_done_items_in_a_member_count_while_the_attempt_lasts() -> None:
     record = elsewhere(RUNNING)
-    done = elsewhere(run_steps.note_done(RUNNING, (0,), at(5)).after)
+    done = elsewhere(run_changes.note_done(RUNNING, (0,), at(5)).after)
     seen = {"objects": make_objects(NO_PODS, SUCCEEDED), "policy": make_policy(JOB)}
     assert [decided(each, **seen) for each in (record, done)] == [
         Decision(Step.NOTE_DONE, done=frozenset({0})),

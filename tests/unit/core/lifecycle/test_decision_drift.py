@@ -13,8 +13,8 @@ from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle.decision import decide
+from dispatcher.core.lifecycle.missing_pods import NONE_WITHHELD, Withheld
 from dispatcher.core.lifecycle.step import NOOP, Decision, Step
-from dispatcher.core.lifecycle.withheld import NONE_WITHHELD, Withheld
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import NotedIssue, Phase, Record
 from tests.builders import at, make_objects, make_observation, make_policy, make_record, make_ref

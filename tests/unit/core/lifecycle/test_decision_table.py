@@ -18,23 +18,15 @@ from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.lifecycle import (
-    creation_steps,
-    first_steps,
-    provisioning_steps,
-    queue_steps,
-    removal_steps,
-    run_steps,
-)
+from dispatcher.core.lifecycle import first_changes, provisioning, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
 from dispatcher.core.lifecycle.decision import decide, requested_requirements
 from dispatcher.core.lifecycle.growth import growth_of, without_unplaced
 from dispatcher.core.lifecycle.health import ObservedObjects
-from dispatcher.core.lifecycle.observed_state import Loss, ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.lifecycle.step import Decision, Step
+from dispatcher.core.lifecycle.step import Decision, Loss, ObservedState, Step
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model.growth import GatedPod, PodRef, SurplusPod
 from dispatcher.core.model.pod_counts import PodCounts
@@ -239,18 +231,18 @@ class World:
 
 def make_running_again() -> Record:
     """One that was taken from its cluster when its first object was done, which is not created again."""
-    finished = run_steps.note_done(make_record(Phase.RUNNING), (0,), at(4)).after
+    finished = run_changes.note_done(make_record(Phase.RUNNING), (0,), at(4)).after
     eviction = EvictionReason(words.MIN_PODS_NOT_RUNNING, "too few pods")
-    evicted = run_steps.evict(finished, eviction, at(5), 600, at(5), (0,)).after
-    dispatching = queue_steps.dispatch(removal_steps.removed(evicted, at(6)).after, "hub", at(7)).after
-    dispatched = creation_steps.created(dispatching, attempt_of(dispatching).objects, at(8)).after
-    return run_steps.mark_running(dispatched, at(9)).after
+    evicted = run_changes.evict(finished, eviction, at(5), 600, at(5), (0,)).after
+    dispatching = queue_changes.dispatch(removal.removed(evicted, at(6)).after, "hub", at(7)).after
+    dispatched = run_changes.created(dispatching, attempt_of(dispatching).objects, at(8)).after
+    return run_changes.mark_running(dispatched, at(9)).after
 
 
 def make_provisioned() -> Record:
     """One whose requested capacity came, and whose objects were created then."""
-    provisioned = provisioning_steps.provisioned(make_requested(), "it is there", at(3)).after
-    return creation_steps.created(provisioned, (make_ref(),), at(4)).after
+    provisioned = provisioning.provisioned(make_requested(), "it is there", at(3)).after
+    return run_changes.created(provisioned, (make_ref(),), at(4)).after
 
 
 REQUESTS = [
@@ -282,7 +274,7 @@ def of_two(record: Record) -> Record:
 def on_trust(record: Record) -> Record:
     """The same with a growth that trusts in a potential node."""
     amounts = growth_of(record.placed_gang.demand, GROWN)
-    return run_steps.grant(record, amounts, None, "more pods", at(10), trusted=("potential/l4/0",)).after
+    return run_changes.grant(record, amounts, None, "more pods", at(10), trusted=("potential/l4/0",)).after
 
 
 RECORDS: dict[str, Callable[[], Record]] = {
@@ -290,9 +282,9 @@ RECORDS: dict[str, Callable[[], Record]] = {
     "Evicted": make_evicted,
     "FailingRun": make_failing_run,
     "FailedRun": make_failed_run,
-    "Requeued": lambda: removal_steps.removed(make_evicted(), at(5)).after,
+    "Requeued": lambda: removal.removed(make_evicted(), at(5)).after,
     "Preempted": make_preempted,
-    "QueuedAfterPreemption": lambda: removal_steps.removed(make_preempted(), at(5)).after,
+    "QueuedAfterPreemption": lambda: removal.removed(make_preempted(), at(5)).after,
     "RunningAgain": lambda: make_running_again(),
     "Awaiting": make_awaiting,
     "Requested": make_requested,
@@ -360,86 +352,85 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
         case Step.NOOP:
             return []
         case Step.DELETE:
-            return [removal_steps.delete(record, now)]
+            return [removal.delete(record, now)]
         case Step.REPRIORITISE:
             assert asked is not None
-            return [queue_steps.reprioritise(record, asked.priority, asked.priority_slope, now)]
+            return [queue_changes.reprioritise(record, asked.priority, asked.priority_slope, now)]
         case Step.REDIRECT:
             assert asked is not None
-            return [queue_steps.redirect(record, requested_requirements(record, asked), now)]
+            return [queue_changes.redirect(record, requested_requirements(record, asked), now)]
         case Step.MOVE:
-            return [queue_steps.move(record, seen.queues, now)]
+            return [queue_changes.move(record, seen.queues, now)]
         case Step.SUSPEND:
-            return [queue_steps.suspend(record, now, decision.done)]
+            return [queue_changes.suspend(record, now, decision.done)]
         case Step.RESUME:
-            return [queue_steps.resume(record, now)]
+            return [queue_changes.resume(record, now)]
         case Step.CREATE:
             objects = tuple(replace(make_ref(item), done=item in decision.done) for item in (0, 1))
             return [
-                creation_steps.created(record, objects, now),
-                creation_steps.refuse_creation(record, objects, "invalid", now),
-                creation_steps.postpone_creation(record, objects, "quota", now + timedelta(seconds=5), now),
-                creation_steps.rule_out(
+                run_changes.created(record, objects, now),
+                run_changes.refuse_creation(record, objects, "invalid", now),
+                run_changes.postpone_creation(record, objects, "quota", now + timedelta(seconds=5), now),
+                run_changes.rule_out(
                     record, objects, record.requirements.without("hub", "taken"), "taken", now
                 ),
-                creation_steps.withdraw(record, "no answer", now + timedelta(seconds=5), now),
+                run_changes.withdraw(record, "no answer", now + timedelta(seconds=5), now),
             ]
         case Step.REQUEST_CAPACITY:
             return [
-                provisioning_steps.note(record, "requested", now, "request-1"),
-                creation_steps.refuse_creation(record, (), "too many pod sets", now),
+                provisioning.note(record, "requested", now, "request-1"),
+                run_changes.refuse_creation(record, (), "too many pod sets", now),
             ]
         case Step.NOTE_PROVISIONING:
-            return [provisioning_steps.note(record, decision.message, now)]
+            return [provisioning.note(record, decision.message, now)]
         case Step.TAKE_PROVISIONED:
-            return [provisioning_steps.provisioned(record, decision.message, now)]
+            return [provisioning.provisioned(record, decision.message, now)]
         case Step.LEAVE_CLUSTER:
-            return [provisioning_steps.leave(record, decision.message, now)]
+            return [provisioning.leave(record, decision.message, now)]
         case Step.REQUEST_ELSEWHERE:
             return [
-                provisioning_steps.fail(record, decision.message, has_other, now)
-                for has_other in (True, False)
+                provisioning.fail(record, decision.message, has_other, now) for has_other in (True, False)
             ]
         case Step.MARK_RUNNING:
-            return [run_steps.mark_running(record, now)]
+            return [run_changes.mark_running(record, now)]
         case Step.NOTE_HEALTH_ISSUE:
             return [
-                run_steps.note_health_issue(record, decision.reason, decision.message, now, decision.since)
+                run_changes.note_health_issue(record, decision.reason, decision.message, now, decision.since)
             ]
         case Step.NOTE_RECOVERY:
-            return [run_steps.recover(record, now)]
+            return [run_changes.recover(record, now)]
         case Step.NOTE_GROWTH:
             assert seen.objects.taken is not None
-            return [run_steps.note_growth(record, seen.objects.taken, now)]
+            return [run_changes.note_growth(record, seen.objects.taken, now)]
         case Step.NOTE_DONE:
-            return [run_steps.note_done(record, decision.done, now)]
+            return [run_changes.note_done(record, decision.done, now)]
         case Step.NOTE_PROGRESS:
-            return [run_steps.complete_some(record, decision.done, now)]
+            return [run_changes.complete_some(record, decision.done, now)]
         case Step.COMPLETE:
             assert not seen.objects.pods.live
-            return [run_steps.complete(record, decision.done, now + seen.policy.kept_completed, now)]
+            return [run_changes.complete(record, decision.done, now + seen.policy.kept_completed, now)]
         case Step.FOLLOW_APPROVALS:
             if seen.awaits is None:
-                return [queue_steps.approve(record, now)]
-            return [queue_steps.await_approvals(record, seen.awaits, now)]
+                return [queue_changes.approve(record, now)]
+            return [queue_changes.await_approvals(record, seen.awaits, now)]
         case Step.REQUEUE | Step.FAIL:
             return [end_of_attempt(record, decision, seen.policy, "", now)]
         case Step.REMOVE:
             return [
-                removal_steps.removed(record, now),
-                removal_steps.removed(record, now, now + seen.policy.kept_failed),
+                removal.removed(record, now),
+                removal.removed(record, now, now + seen.policy.kept_failed),
             ]
         case Step.CONFIRM_GONE:
-            return [removal_steps.release(record, now)]
+            return [removal.release(record, now)]
         case Step.EXPIRE:
-            return [removal_steps.expire(record, now)]
+            return [removal.expire(record, now)]
         case Step.ABANDON:
-            return [removal_steps.abandon(record, decision.message, now)]
+            return [removal.abandon(record, decision.message, now)]
         case Step.LOSE:
-            return [removal_steps.lose(record, decision.message, now)]
+            return [removal.lose(record, decision.message, now)]
         case Step.TAKE_BACK_GROWTH:
             given_up = without_unplaced(record.grown, seen.objects.unplaced)
-            return [run_steps.take_back_growth(record, given_up, decision.message, now)]
+            return [run_changes.take_back_growth(record, given_up, decision.message, now)]
         case Step.ADMIT_PODS | Step.DELETE_PODS:
             return []
         case Step.TAKE_IN | Step.REMOVE_FINALIZER:
@@ -540,7 +531,7 @@ def test_gang_that_fares_the_same_at_each_attempt_ends_or_rests_unless_it_is_to_
             assert record.requeuings == requeuings + 1
             assert record.eligible_at is not None
             now = max(now, record.eligible_at)
-            record = queue_steps.dispatch(record, "hub", now).after
+            record = queue_changes.dispatch(record, "hub", now).after
         else:
             assert TERMS[policy].min_available
             assert record.reason == ""
@@ -554,7 +545,7 @@ def test_every_reason_to_hold_a_gang_holds_some_gang() -> None:
     missed = set(HOLDS)
     for name, policy in product(WATCHED, TERMS):
         record = of_two(RECORDS[name]())
-        starts = (record, run_steps.complete_some(record, (0, 1), at(10)).after)
+        starts = (record, run_changes.complete_some(record, (0, 1), at(10)).after)
         for world, start in product(active_worlds(policy), starts):
             seen = world.show(start, at(10))
             held = reasons_to_hold(seen)
@@ -572,7 +563,7 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
         worlds = [*lost_worlds(), *(active_worlds("components") if name in WATCHED else inactive_worlds())]
         starts = [record, replace(record, unhealthy=AILMENTS["ill"])]
         if name in WATCHED:
-            starts += [run_steps.note_done(record, (0, 1), at(10)).after, on_trust(record)]
+            starts += [run_changes.note_done(record, (0, 1), at(10)).after, on_trust(record)]
         for world, start, seconds in product(worlds, starts, (10, 10**7)):
             reached.add(decide(world.show(start, at(seconds))).step)
     assert reached == set(Step)
@@ -596,12 +587,12 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
 def test_a_new_appwrapper_comes_to_rest_or_is_dispatched(cause: Cause) -> None:
     submission, gang = make_submission(suspended=cause is Cause.SUBMITTED_SUSPENDED), make_gang(2)
     made: dict[Cause, Callable[[], Change]] = {
-        Cause.SUBMITTED: lambda: first_steps.submit(submission, gang, at(0)),
-        Cause.SUBMITTED_SUSPENDED: lambda: first_steps.submit(submission, gang, at(0)),
-        Cause.REJECTED: lambda: first_steps.reject(submission, "cannot be read", at(0)),
-        Cause.ADOPTED: lambda: first_steps.adopt(submission, gang, "hub", 3, at(0)),
-        Cause.FOUND_COMPLETED: lambda: first_steps.recall_completed(submission, gang, at(0)),
-        Cause.FOUND_FAILED: lambda: first_steps.recall_failed(
+        Cause.SUBMITTED: lambda: first_changes.submit(submission, gang, at(0)),
+        Cause.SUBMITTED_SUSPENDED: lambda: first_changes.submit(submission, gang, at(0)),
+        Cause.REJECTED: lambda: first_changes.reject(submission, "cannot be read", at(0)),
+        Cause.ADOPTED: lambda: first_changes.adopt(submission, gang, "hub", 3, at(0)),
+        Cause.FOUND_COMPLETED: lambda: first_changes.recall_completed(submission, gang, at(0)),
+        Cause.FOUND_FAILED: lambda: first_changes.recall_failed(
             submission, gang, words.FAILED_COMPONENT, "it failed", at(0)
         ),
     }

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import removal_steps, run_steps
+from dispatcher.core.lifecycle import removal, run_changes
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.growth import (
     LONGEST_GROWTH_PAUSE,
@@ -36,7 +36,7 @@ def gang(phase: Phase = Phase.RUNNING) -> Record:
 
 
 def grown(record: Record, pods: int, seconds: float = 10) -> Record:
-    return run_steps.note_growth(record, ONE * pods, at(seconds)).after
+    return run_changes.note_growth(record, ONE * pods, at(seconds)).after
 
 
 def decided(record: Record, bound: Resources | None, seconds: float = 10) -> Decision:
@@ -172,9 +172,9 @@ def test_gang_without_growth_has_the_pods_of_its_demand(
 @pytest.mark.parametrize("phase", [Phase.DISPATCHED, Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION])
 def test_growth_and_its_end_are_committed(phase: Phase) -> None:
     record = replace(gang(), phase=phase)
-    larger = run_steps.note_growth(record, ONE * 3, at(10))
-    smaller = run_steps.note_growth(larger.after, ONE * 2, at(20))
-    as_asked = run_steps.note_growth(smaller.after, NOTHING, at(30))
+    larger = run_changes.note_growth(record, ONE * 3, at(10))
+    smaller = run_changes.note_growth(larger.after, ONE * 2, at(20))
+    as_asked = run_changes.note_growth(smaller.after, NOTHING, at(30))
 
     assert [each.events[0].cause for each in (larger, smaller, as_asked)] == ["grew", "shrank", "shrank"]
     assert [each.after.charge for each in (larger, smaller, as_asked)] == [ONE * 3, ONE * 2, ONE]
@@ -186,8 +186,8 @@ def test_growth_and_its_end_are_committed(phase: Phase) -> None:
 
 
 def test_a_gang_that_holds_more_of_one_resource_and_less_of_another_grew() -> None:
-    record = run_steps.note_growth(gang(), ONE + {"cpu": 500}, at(10)).after
-    change = run_steps.note_growth(record, ONE + {"memory": 2**30}, at(20))
+    record = run_changes.note_growth(gang(), ONE + {"cpu": 500}, at(10)).after
+    change = run_changes.note_growth(record, ONE + {"memory": 2**30}, at(20))
     (event,) = change.events
     assert (event.cause, event.message) == (
         "grew",
@@ -256,16 +256,16 @@ def test_a_flapping_autoscaler_does_not_flood_history() -> None:
 
 
 def test_a_gang_that_leaves_its_cluster_is_charged_for_its_growth_until_its_pods_are_gone() -> None:
-    leaving = removal_steps.delete(grown(gang(), 3), at(20)).after
+    leaving = removal.delete(grown(gang(), 3), at(20)).after
     assert leaving.charge == ONE * 3
-    gone = removal_steps.release(leaving, at(30)).after
+    gone = removal.release(leaving, at(30)).after
     assert gone.charge == ONE
     assert attempt_of(gone).growth == (Growth(at(10), ONE * 2),)
 
 
 def test_the_next_attempt_begins_with_the_demand() -> None:
-    preempted = run_steps.preempt(grown(gang(), 3), "FairShare", "for another", at(20), "uid").after  # type: ignore[arg-type]
-    queued = removal_steps.removed(preempted, at(30)).after
+    preempted = run_changes.preempt(grown(gang(), 3), "FairShare", "for another", at(20), "uid").after  # type: ignore[arg-type]
+    queued = removal.removed(preempted, at(30)).after
     assert (preempted.charge, queued.charge) == (ONE * 3, ONE)
 
 

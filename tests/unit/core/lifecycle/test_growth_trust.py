@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
-from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.growth import without_unplaced
 from dispatcher.core.lifecycle.step import Decision, Step
@@ -26,7 +26,7 @@ NODES = ("potential/l4/0", "potential/l4/1")
 def granted(trusted: tuple[str, ...] = NODES) -> Record:
     """A gang of one pod that was granted two more."""
     record = make_record(Phase.RUNNING, gang=make_gang(1, cpu=1000))
-    return run_steps.grant(record, ONE * 2, None, "2 pods may start", at(20), trusted=trusted).after
+    return run_changes.grant(record, ONE * 2, None, "2 pods may start", at(20), trusted=trusted).after
 
 
 def surplus(name: str, *, is_gated: bool = False) -> SurplusPod:
@@ -76,11 +76,11 @@ def test_growth_that_trusts_in_no_potential_nodes_has_no_such_time() -> None:
 
 
 def test_later_grant_on_trust_begins_the_time_anew_and_another_grant_does_not() -> None:
-    more = run_steps.grant(granted(), ONE * 3, None, "1 pod", at(30), trusted=("potential/cpu/0",)).after
+    more = run_changes.grant(granted(), ONE * 3, None, "1 pod", at(30), trusted=("potential/cpu/0",)).after
     trust = GrowthTrust(at(30), ("potential/cpu/0", *NODES))
     assert attempt_of(more).growth_trust == trust
     assert trust.pools == (("cpu", 1), ("l4", 2))
-    again = run_steps.grant(more, ONE * 4, None, "1 pod", at(40)).after
+    again = run_changes.grant(more, ONE * 4, None, "1 pod", at(40)).after
     assert attempt_of(again).growth_trust == trust
 
 
@@ -89,31 +89,31 @@ def test_only_pods_without_nodes_are_given_up_and_gated_ones_need_no_deletion() 
 
 
 def test_pods_that_are_taken_back_are_charged_until_they_are_gone() -> None:
-    change = run_steps.take_back_growth(granted(), without_unplaced(ONE * 2, (A,)), "no nodes", at(80))
+    change = run_changes.take_back_growth(granted(), without_unplaced(ONE * 2, (A,)), "no nodes", at(80))
     record = change.after
     assert [(each.cause, each.reason, each.message) for each in change.events] == [
         ("growth-taken-back", words.POTENTIAL_NODES_MISSING, "no nodes")
     ]
     assert (record.phase, record.charge, record.allowed) == (Phase.RUNNING, ONE * 3, ONE * 2)
     assert decided(record, (A,), 10**6).step is Step.NOTE_GROWTH  # they are gone: none is to be deleted
-    gone = run_steps.note_growth(record, ONE * 2, at(90)).after
+    gone = run_changes.note_growth(record, ONE * 2, at(90)).after
     assert attempt_of(gone).growth[-1] == Growth(at(90), ONE)  # taken for no other gang
     assert gone.preempted_at == ()
 
 
 def test_growth_whose_pods_all_have_nodes_trusts_no_more() -> None:
-    change = run_steps.note_growth(granted(), ONE * 3, at(40))
+    change = run_changes.note_growth(granted(), ONE * 3, at(40))
     assert attempt_of(change.after).growth_trust is None
     assert change.after.charge == ONE * 3
     assert [(each.cause, each.message) for each in change.events] == [
         ("grew", "all pods of its growth have nodes")
     ]
-    assert run_steps.has_nodes(attempt_of(granted()), attempt_of(change.after))
+    assert run_changes.has_nodes(attempt_of(granted()), attempt_of(change.after))
 
 
 def test_growth_that_shrinks_while_it_waits_for_nodes_goes_on_trusting() -> None:
-    change = run_steps.note_growth(granted(), ONE * 2, at(40), keeps_trust=True)
+    change = run_changes.note_growth(granted(), ONE * 2, at(40), keeps_trust=True)
     assert attempt_of(change.after).growth_trust == attempt_of(granted()).growth_trust
-    assert not run_steps.has_nodes(attempt_of(granted()), attempt_of(change.after))
-    gone = run_steps.note_growth(granted(), ONE * 2, at(40)).after
-    assert not run_steps.has_nodes(attempt_of(granted()), attempt_of(gone))
+    assert not run_changes.has_nodes(attempt_of(granted()), attempt_of(change.after))
+    gone = run_changes.note_growth(granted(), ONE * 2, at(40)).after
+    assert not run_changes.has_nodes(attempt_of(granted()), attempt_of(gone))

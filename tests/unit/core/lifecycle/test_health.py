@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.lifecycle import creation_steps, health, queue_steps, removal_steps
+from dispatcher.core.lifecycle import health, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.health import HealthIssue, Remedy
 from dispatcher.core.model.record import Phase, Record
 from tests.builders import (
@@ -82,8 +82,8 @@ def test_deadline_counts_from_the_dispatch_in_words_of_mcad() -> None:
 
 
 def test_deadline_counts_anew_at_each_attempt() -> None:
-    again = queue_steps.dispatch(removal_steps.removed(make_evicted(), at(5)).after, "hub", at(100)).after
-    again = creation_steps.created(again, (make_ref(),), at(101)).after
+    again = queue_changes.dispatch(removal.removed(make_evicted(), at(5)).after, "hub", at(100)).after
+    again = run_changes.created(again, (make_ref(),), at(101)).after
     issue = health.deadline(again, make_policy(limit=minutes(1)))
     assert issue is not None
     assert issue.due == at(161)

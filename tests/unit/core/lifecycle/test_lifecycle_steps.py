@@ -11,17 +11,9 @@ from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
-from dispatcher.core.lifecycle import (
-    creation_steps,
-    first_steps,
-    queue_steps,
-    removal_steps,
-    restore_steps,
-    run_steps,
-)
-from dispatcher.core.lifecycle.condition_updates import new_condition
-from dispatcher.core.lifecycle.first_steps import Submission
-from dispatcher.core.lifecycle.record_change import EvictionReason
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
+from dispatcher.core.lifecycle.first_changes import Submission
+from dispatcher.core.lifecycle.record_change import EvictionReason, new_condition
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Attempt, Change, Condition, Event, NotedIssue, Pending, Phase, Record
@@ -49,7 +41,7 @@ def gone_on(record: Record, steps: int = 1, now: datetime = LATER, **fields: Any
 def test_new_appwrapper_becomes_a_queued_record_of_its_own_values() -> None:
     submission = make_submission("urgent", priority=9, priority_slope=0.5, spec=b'{"a": 1}', spec_hash="h")
 
-    change = first_steps.submit(submission, make_gang(2), LATER)
+    change = first_changes.submit(submission, make_gang(2), LATER)
 
     after = change.after
     assert change == Change(
@@ -79,18 +71,18 @@ def test_new_appwrapper_becomes_a_queued_record_of_its_own_values() -> None:
 @pytest.mark.parametrize(
     ("fields", "first_step", "others"),
     [
-        pytest.param({}, first_steps.submit, ["Queueing"], id="queued"),
-        pytest.param({"suspended": True}, first_steps.submit, ["Suspended"], id="suspended"),
+        pytest.param({}, first_changes.submit, ["Queueing"], id="queued"),
+        pytest.param({"suspended": True}, first_changes.submit, ["Suspended"], id="suspended"),
         pytest.param(
             {},
-            lambda submission, gang, now: first_steps.adopt(submission, gang, "hub", 3, now),
+            lambda submission, gang, now: first_changes.adopt(submission, gang, "hub", 3, now),
             ["Queueing", "HeadOfLine"],
             id="adopted",
         ),
-        pytest.param({}, first_steps.recall_completed, ["Completed"], id="completed"),
+        pytest.param({}, first_changes.recall_completed, ["Completed"], id="completed"),
         pytest.param(
             {},
-            lambda submission, gang, now: first_steps.recall_failed(
+            lambda submission, gang, now: first_changes.recall_failed(
                 submission, gang, "why", "it failed", now
             ),
             ["Failed"],
@@ -116,7 +108,7 @@ def test_new_appwrapper_has_the_condition_of_a_differing_demand_only_if_it_diffe
 
 
 def dispatched_again(record: Record) -> Record:
-    return queue_steps.dispatch(removal_steps.removed(make_evicted(record), at(5)).after, "hub", at(6)).after
+    return queue_changes.dispatch(removal.removed(make_evicted(record), at(5)).after, "hub", at(6)).after
 
 
 def warned(record: Record) -> tuple[bool, str]:
@@ -127,7 +119,7 @@ def warned(record: Record) -> tuple[bool, str]:
 
 def test_warnings_of_api_servers_stand_before_the_last_condition_and_in_history() -> None:
     dispatching = make_record(Phase.DISPATCHING)
-    change = creation_steps.created(dispatching, (make_ref(),), LATER, ["Job a: un\nknown", "Job b: old"])
+    change = run_changes.created(dispatching, (make_ref(),), LATER, ["Job a: un\nknown", "Job b: old"])
     said = "Job a: un\\nknown; Job b: old"
     assert (change.after.conditions[-2].type, warned(change.after)) == ("CreatedWithWarnings", (True, said))
     assert [event.message for event in change.events] == [said]
@@ -135,19 +127,19 @@ def test_warnings_of_api_servers_stand_before_the_last_condition_and_in_history(
 
 def test_unknown_fields_of_a_gang_that_waits_are_noted_until_its_objects_are_created() -> None:
     waiting = make_blocked()
-    change = queue_steps.warn(waiting, ["Job a: unknown", "Job b: un\nknown"], LATER)
+    change = queue_changes.warn(waiting, ["Job a: unknown", "Job b: un\nknown"], LATER)
     assert change is not None
     said = "Job a: unknown; Job b: un\\nknown"
     warning = change.after.condition(ConditionType.UNKNOWN_FIELDS)
     assert warning == new_condition(ConditionType.UNKNOWN_FIELDS, LATER, "APIServerWarned", said)
     assert [(event.cause, event.message) for event in change.events] == [("warned", said)]
-    assert queue_steps.warn(change.after, ["Job a: unknown", "Job b: un\nknown"], LATER) is None
-    other = queue_steps.warn(change.after, ["Job a: other"], LATER)
+    assert queue_changes.warn(change.after, ["Job a: unknown", "Job b: un\nknown"], LATER) is None
+    other = queue_changes.warn(change.after, ["Job a: other"], LATER)
     assert other is not None
     assert [each.type for each in other.after.conditions] == [each.type for each in change.after.conditions]
 
-    dispatching = queue_steps.dispatch(change.after, "hub", LATER).after
-    created = creation_steps.created(dispatching, (make_ref(),), LATER, ["Job a: unknown"]).after
+    dispatching = queue_changes.dispatch(change.after, "hub", LATER).after
+    created = run_changes.created(dispatching, (make_ref(),), LATER, ["Job a: unknown"]).after
     over = created.condition(ConditionType.UNKNOWN_FIELDS)
     assert over is not None
     assert (over.status, warned(created)) == (False, (True, "Job a: unknown"))
@@ -155,7 +147,7 @@ def test_unknown_fields_of_a_gang_that_waits_are_noted_until_its_objects_are_cre
 
 def test_warnings_of_api_servers_are_bounded() -> None:
     dispatching = make_record(Phase.DISPATCHING)
-    change = creation_steps.created(dispatching, (make_ref(),), LATER, ["é" * 600] * 1000)
+    change = run_changes.created(dispatching, (make_ref(),), LATER, ["é" * 600] * 1000)
     (event,) = change.events
     assert len(event.message) <= 4096
     assert event.message.endswith("; 990 more")
@@ -176,27 +168,27 @@ def test_warnings_of_a_later_attempt_make_an_event_if_they_are_new(
     condition: tuple[bool, str],
     news: str,
 ) -> None:
-    first = creation_steps.created(make_record(Phase.DISPATCHING), (make_ref(),), at(2), ["old"]).after
-    again = dispatched_again(run_steps.mark_running(first, at(3)).after)
-    change = creation_steps.created(again, (replace(make_ref(), done=done),), LATER, warnings)
+    first = run_changes.created(make_record(Phase.DISPATCHING), (make_ref(),), at(2), ["old"]).after
+    again = dispatched_again(run_changes.mark_running(first, at(3)).after)
+    change = run_changes.created(again, (replace(make_ref(), done=done),), LATER, warnings)
     assert (warned(change.after), change.events[-1].message) == (condition, news)
 
 
 def test_warnings_that_return_make_another_event() -> None:
-    first = creation_steps.created(make_record(Phase.DISPATCHING), (make_ref(),), at(2), ["old"]).after
-    without = creation_steps.created(
-        dispatched_again(run_steps.mark_running(first, at(3)).after), (make_ref(),), at(7)
+    first = run_changes.created(make_record(Phase.DISPATCHING), (make_ref(),), at(2), ["old"]).after
+    without = run_changes.created(
+        dispatched_again(run_changes.mark_running(first, at(3)).after), (make_ref(),), at(7)
     ).after
-    again = queue_steps.dispatch(
-        removal_steps.removed(make_evicted(run_steps.mark_running(without, at(8)).after), at(9)).after,
+    again = queue_changes.dispatch(
+        removal.removed(make_evicted(run_changes.mark_running(without, at(8)).after), at(9)).after,
         "hub",
         at(10),
     ).after
-    assert creation_steps.created(again, (make_ref(),), LATER, ["old"]).events[-1].message == "old"
+    assert run_changes.created(again, (make_ref(),), LATER, ["old"]).events[-1].message == "old"
 
 
 def test_adopted_appwrapper_goes_on_with_the_attempt_that_was_found() -> None:
-    after = first_steps.adopt(make_submission(), make_gang(), "hub", 3, LATER).after
+    after = first_changes.adopt(make_submission(), make_gang(), "hub", 3, LATER).after
 
     assert (after.phase, after.attempts, attempt_of(after).number, attempt_of(after).cluster) == (
         Phase.DISPATCHING,
@@ -208,7 +200,7 @@ def test_adopted_appwrapper_goes_on_with_the_attempt_that_was_found() -> None:
 
 def test_being_blocked_again_for_the_same_reason_is_no_news_whatever_the_amounts() -> None:
     blocked = make_blocked()
-    assert queue_steps.block(blocked, replace(WAITS, message="cpu: needs 1, 0.5 free"), LATER) is None
+    assert queue_changes.block(blocked, replace(WAITS, message="cpu: needs 1, 0.5 free"), LATER) is None
 
 
 @pytest.mark.parametrize(
@@ -222,7 +214,7 @@ def test_being_blocked_again_for_the_same_reason_is_no_news_whatever_the_amounts
 def test_being_blocked_for_something_else_is_news_but_not_a_new_wait(pending: Pending) -> None:
     blocked = make_blocked()
 
-    change = queue_steps.block(blocked, pending, LATER)
+    change = queue_changes.block(blocked, pending, LATER)
 
     assert change is not None
     assert change.after == gone_on(blocked, pending=pending)
@@ -230,31 +222,31 @@ def test_being_blocked_for_something_else_is_news_but_not_a_new_wait(pending: Pe
 
 def test_time_at_the_head_runs_from_the_first_time_it_is_the_head() -> None:
     blocked = make_blocked()
-    head = queue_steps.block(blocked, WAITS, at(20), is_head=True)
+    head = queue_changes.block(blocked, WAITS, at(20), is_head=True)
     assert (blocked.blocked_since, head and head.after) == (
         None,
         gone_on(blocked, now=at(20), blocked_since=at(20)),
     )
     assert head is not None
     for is_head in (True, False):
-        assert queue_steps.block(head.after, WAITS, at(30), is_head=is_head) is None
-    other = queue_steps.block(head.after, replace(WAITS, resource="memory"), at(30), is_head=True)
+        assert queue_changes.block(head.after, WAITS, at(30), is_head=is_head) is None
+    other = queue_changes.block(head.after, replace(WAITS, resource="memory"), at(30), is_head=True)
     assert other is not None
     assert other.after.blocked_since == at(20)
 
 
 def test_new_appwrapper_that_is_the_head_at_once_is_blocked_in_one_step() -> None:
-    change = queue_steps.block(make_record(), WAITS, LATER, is_head=True)
+    change = queue_changes.block(make_record(), WAITS, LATER, is_head=True)
     assert change is not None
     assert (change.events[0].cause, change.after.blocked_since) == (Cause.BLOCKED, LATER)
 
 
 def test_gang_not_evaluated_is_noted_once_and_keeps_its_phase() -> None:
-    change = queue_steps.note_not_evaluated(make_record(), BEHIND, LATER)
+    change = queue_changes.note_not_evaluated(make_record(), BEHIND, LATER)
     assert change is not None
     assert change.after == gone_on(make_record(), pending=BEHIND)
     assert (
-        queue_steps.note_not_evaluated(change.after, replace(BEHIND, message="behind another"), at(20))
+        queue_changes.note_not_evaluated(change.after, replace(BEHIND, message="behind another"), at(20))
         is None
     )
 
@@ -262,7 +254,7 @@ def test_gang_not_evaluated_is_noted_once_and_keeps_its_phase() -> None:
 def test_dispatch_clears_everything_that_was_about_waiting() -> None:
     blocked = replace(make_blocked(), message="exceeded quota", eligible_at=at(2))
 
-    after = queue_steps.dispatch(blocked, "hub", LATER).after
+    after = queue_changes.dispatch(blocked, "hub", LATER).after
 
     assert (after.pending, after.blocked_since, after.eligible_at, after.message) == (None, None, None, "")
 
@@ -271,7 +263,7 @@ def test_attempt_that_is_found_to_be_over_ends_and_leaves_nothing_to_say() -> No
     evicted = make_evicted()
     assert evicted.reason
 
-    after = restore_steps.end_missed_attempt(evicted, "it is gone", LATER).after
+    after = first_changes.end_missed_attempt(evicted, "it is gone", LATER).after
 
     assert after == gone_on(
         evicted,
@@ -292,7 +284,7 @@ def test_attempt_that_is_found_to_be_over_ends_and_leaves_nothing_to_say() -> No
     ],
 )
 def test_attempt_that_is_taken_over_goes_on_by_its_own_number_where_it_was_found(record: Record) -> None:
-    after = restore_steps.take_over(record, "east", 7, LATER).after
+    after = first_changes.take_over(record, "east", 7, LATER).after
 
     assert after.attempt == Attempt(7, "east", LATER)
     assert after.attempts == 7
@@ -305,22 +297,22 @@ def test_adopted_attempt_keeps_objects_finished_by_an_earlier_attempt_in_its_clu
     done, other = replace(make_ref(0), done=True), make_ref(1)
     earlier = Attempt(1, "hub", at(1), objects=(done, other), ended_at=at(2), outcome="evicted")
     record = replace(make_record(), attempts=1, attempt=earlier)
-    found = {name: restore_steps.take_over(record, name, 2, LATER).after.attempt for name in ("hub", "east")}
+    found = {name: first_changes.take_over(record, name, 2, LATER).after.attempt for name in ("hub", "east")}
     assert found == {"hub": Attempt(2, "hub", LATER, objects=(done,)), "east": Attempt(2, "east", LATER)}
 
 
 def test_attempt_that_is_not_later_than_those_known_is_never_taken_over() -> None:
     record = replace(make_record(), attempts=3)
     with pytest.raises(IllegalTransition, match="attempt 3 is not later than 3"):
-        restore_steps.take_over(record, "hub", 3, LATER)
+        first_changes.take_over(record, "hub", 3, LATER)
 
 
 RECALLS = [
     pytest.param(
-        lambda record: restore_steps.recall_completed(record, at(100), LATER), "completed", id="completed"
+        lambda record: first_changes.complete_missed(record, at(100), LATER), "completed", id="completed"
     ),
     pytest.param(
-        lambda record: restore_steps.recall_failed(record, "FailedComponent", "it\nfailed", at(100), LATER),
+        lambda record: first_changes.fail_missed(record, "FailedComponent", "it\nfailed", at(100), LATER),
         "failed",
         id="failed",
     ),
@@ -353,7 +345,7 @@ def test_queued_gang_that_had_ended_before_the_restore_keeps_no_objects(
 def test_moved_gang_takes_nothing_along_that_its_former_queue_granted() -> None:
     blocked = make_blocked(make_record(enqueue_seq=17))
     granted = replace(blocked, is_preempting=True, blocked_since=at(1))
-    change = queue_steps.move(granted, ("team", "tree/gold"), LATER)
+    change = queue_changes.move(granted, ("team", "tree/gold"), LATER)
     assert change.after == gone_on(blocked, queue="team", more_queues=("tree/gold",))
     [event] = change.events
     assert (event.cause, event.message) == (Cause.MOVED, "queue default → team, tree/gold")
@@ -362,19 +354,19 @@ def test_moved_gang_takes_nothing_along_that_its_former_queue_granted() -> None:
 def test_reprioritised_appwrapper_changes_in_nothing_else() -> None:
     record = make_blocked(make_record(enqueue_seq=17))
 
-    after = queue_steps.reprioritise(record, 8, 0.5, LATER).after
+    after = queue_changes.reprioritise(record, 8, 0.5, LATER).after
 
     assert after == gone_on(record, priority=8, priority_slope=0.5)
 
 
 def test_requeued_appwrapper_keeps_its_place_and_says_why_it_waits() -> None:
     queued = make_blocked(make_record(enqueue_seq=17, priority=9))
-    dispatching = queue_steps.dispatch(queued, "east", at(2)).after
-    requeueing = creation_steps.postpone_creation(
+    dispatching = queue_changes.dispatch(queued, "east", at(2)).after
+    requeueing = run_changes.postpone_creation(
         dispatching, (make_ref(),), "exceeded quota", at(8), at(3)
     ).after
 
-    after = removal_steps.removed(requeueing, LATER).after
+    after = removal.removed(requeueing, LATER).after
 
     assert after == gone_on(
         queued,
@@ -393,10 +385,10 @@ def test_requeued_appwrapper_keeps_its_place_and_says_why_it_waits() -> None:
 def test_evicted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> None:
     running = make_record(Phase.RUNNING, enqueue_seq=17, priority=9, unhealthy=NotedIssue("r", "m", at(3)))
 
-    taken = run_steps.evict(
+    taken = run_changes.evict(
         running, EvictionReason("MinPodsNotRunning", "too\nfew"), at(94), 600, at(4)
     ).after
-    after = removal_steps.removed(taken, LATER).after
+    after = removal.removed(taken, LATER).after
 
     assert after == gone_on(
         running,
@@ -417,14 +409,14 @@ def test_evicted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> None
 
 
 def test_requeued_gang_lets_others_go_first_even_without_a_pause() -> None:
-    taken = run_steps.evict(make_record(Phase.RUNNING), EvictionReason("r", "m"), at(4), 300, at(4)).after
-    assert removal_steps.removed(taken, LATER).after.eligible_at == LATER + removal_steps.YIELD
+    taken = run_changes.evict(make_record(Phase.RUNNING), EvictionReason("r", "m"), at(4), 300, at(4)).after
+    assert removal.removed(taken, LATER).after.eligible_at == LATER + removal.YIELD
 
 
 def test_next_dispatch_forgets_why_it_was_taken_back_but_not_how_often() -> None:
-    requeued = removal_steps.removed(make_evicted(), at(5)).after
+    requeued = removal.removed(make_evicted(), at(5)).after
 
-    after = queue_steps.dispatch(requeued, "hub", LATER).after
+    after = queue_changes.dispatch(requeued, "hub", LATER).after
 
     assert (after.reason, after.message, after.pending, after.requeuings, after.requeuing_seconds) == (
         "",
@@ -436,15 +428,15 @@ def test_next_dispatch_forgets_why_it_was_taken_back_but_not_how_often() -> None
 
 
 def test_creation_that_is_postponed_counts_as_no_requeuing() -> None:
-    assert removal_steps.removed(make_record(Phase.REQUEUEING), LATER).after.requeuings == 0
+    assert removal.removed(make_record(Phase.REQUEUEING), LATER).after.requeuings == 0
 
 
 def test_health_issue_is_noted_with_its_time_and_nothing_else() -> None:
     record = make_record(Phase.RUNNING)
-    ill = run_steps.note_health_issue(record, "InsufficientPodsReady", "1 of 2\npods run", LATER).after
+    ill = run_changes.note_health_issue(record, "InsufficientPodsReady", "1 of 2\npods run", LATER).after
     noted = NotedIssue("InsufficientPodsReady", r"1 of 2\npods run", LATER)
     assert ill == gone_on(record, unhealthy=noted)
-    assert run_steps.recover(ill, at(20)).after == gone_on(record, 2, at(20))
+    assert run_changes.recover(ill, at(20)).after == gone_on(record, 2, at(20))
 
 
 def test_done_items_are_remembered_one_by_one() -> None:
@@ -452,8 +444,8 @@ def test_done_items_are_remembered_one_by_one() -> None:
     refs = tuple(make_ref(item) for item in range(3))
     record = replace(record, attempt=replace(attempt_of(record), objects=refs))
 
-    first = run_steps.complete_some(record, {1}, at(3)).after
-    second = run_steps.complete_some(first, {2}, at(4)).after
+    first = run_changes.complete_some(record, {1}, at(3)).after
+    second = run_changes.complete_some(first, {2}, at(4)).after
 
     assert [ref.done for ref in attempt_of(second).objects] == [False, True, True]
     assert (second.phase_since, second.conditions) == (at(3), first.conditions)
@@ -462,7 +454,7 @@ def test_done_items_are_remembered_one_by_one() -> None:
 def test_completed_appwrapper_ends_its_attempt_and_says_until_when_its_parts_stay() -> None:
     record = make_record(Phase.RUNNING, unhealthy=NotedIssue("r", "m", at(3)))
 
-    after = run_steps.complete(record, {0}, at(100), LATER).after
+    after = run_changes.complete(record, {0}, at(100), LATER).after
 
     assert after == gone_on(
         record,
@@ -478,7 +470,7 @@ def test_completed_appwrapper_ends_its_attempt_and_says_until_when_its_parts_sta
 
 
 def test_failed_appwrapper_keeps_reason_and_message_through_the_removal() -> None:
-    failed = removal_steps.removed(make_failing_run(), LATER, at(100)).after
+    failed = removal.removed(make_failing_run(), LATER, at(100)).after
     assert (failed.reason, failed.message, failed.kept_until) == ("FailedComponent", "it failed", at(100))
 
 
@@ -486,8 +478,8 @@ def test_suspended_appwrapper_stands_in_no_queue_and_keeps_the_age_that_it_has()
     blocked = make_blocked(make_record(enqueue_seq=17, priority=9, eligible_at=at(50)))
     head = replace(blocked, blocked_since=at(1))
 
-    held = queue_steps.suspend(head, at(5)).after
-    back = queue_steps.resume(held, LATER).after
+    held = queue_changes.suspend(head, at(5)).after
+    back = queue_changes.resume(held, LATER).after
 
     assert back == gone_on(
         blocked,
@@ -501,13 +493,13 @@ def test_suspended_appwrapper_stands_in_no_queue_and_keeps_the_age_that_it_has()
 
 
 def test_gang_suspended_while_it_ran_may_go_at_once_when_it_is_released() -> None:
-    held = removal_steps.removed(make_record(Phase.SUSPENDING, eligible_at=at(99)), at(6)).after
-    assert queue_steps.resume(held, LATER).after.eligible_at is None
+    held = removal.removed(make_record(Phase.SUSPENDING, eligible_at=at(99)), at(6)).after
+    assert queue_changes.resume(held, LATER).after.eligible_at is None
 
 
 @pytest.mark.parametrize("suspended", [False, True])
 def test_new_appwrapper_is_suspended_from_the_start_if_its_user_says_so(suspended: bool) -> None:
-    after = first_steps.submit(
+    after = first_changes.submit(
         make_submission(suspended=suspended, expected_seconds=60), make_gang(), LATER
     ).after
     assert (
@@ -523,8 +515,8 @@ def test_new_appwrapper_is_suspended_from_the_start_if_its_user_says_so(suspende
 
 def test_end_in_a_status_is_believed() -> None:
     submission, gang = make_submission(), make_gang()
-    completed = first_steps.recall_completed(submission, gang, LATER).after
-    failed = first_steps.recall_failed(submission, gang, "FailedComponent", "it\nfailed", LATER).after
+    completed = first_changes.recall_completed(submission, gang, LATER).after
+    failed = first_changes.recall_failed(submission, gang, "FailedComponent", "it\nfailed", LATER).after
     assert [(each.phase, each.reason, each.message, each.attempt) for each in (completed, failed)] == [
         (Phase.COMPLETED, "", "", None),
         (Phase.FAILED, "FailedComponent", r"it\nfailed", None),
@@ -532,9 +524,9 @@ def test_end_in_a_status_is_believed() -> None:
 
 
 def test_second_attempt_is_a_new_one_with_the_next_number() -> None:
-    requeued = removal_steps.removed(make_record(Phase.REQUEUEING), at(5)).after
+    requeued = removal.removed(make_record(Phase.REQUEUEING), at(5)).after
 
-    after = queue_steps.dispatch(requeued, "hub", LATER).after
+    after = queue_changes.dispatch(requeued, "hub", LATER).after
 
     assert after.attempt == Attempt(number=2, cluster="hub", decided_at=LATER)
     assert after.attempts == 2
@@ -564,9 +556,7 @@ def test_attempt_tells_its_own_story(step: Cause, phase: Phase, fields: dict[str
 
 def test_condition_keeps_its_time_while_its_status_stays() -> None:
     blocked = make_blocked(seconds=1)
-    requeued = removal_steps.removed(
-        replace(make_record(Phase.REQUEUEING), conditions=blocked.conditions), LATER
-    )
+    requeued = removal.removed(replace(make_record(Phase.REQUEUEING), conditions=blocked.conditions), LATER)
     before, after = blocked.condition(ConditionType.BACKOFF), requeued.after.condition(ConditionType.BACKOFF)
     assert before is not None
     assert after == replace(before, updated=LATER, message="exceeded quota")
@@ -577,7 +567,7 @@ def test_backoff_condition_turns_false_at_dispatch_and_keeps_its_message() -> No
     before = blocked.condition(ConditionType.BACKOFF)
     assert before is not None
 
-    after = queue_steps.dispatch(blocked, "hub", LATER).after
+    after = queue_changes.dispatch(blocked, "hub", LATER).after
 
     assert after.condition(ConditionType.BACKOFF) == replace(before, status=False, since=LATER, updated=LATER)
 
@@ -599,11 +589,11 @@ def test_conditions_stand_in_the_order_in_which_they_first_came_about() -> None:
 
 
 def test_health_issue_with_only_a_new_message_keeps_its_start_time() -> None:
-    ill = run_steps.note_health_issue(
+    ill = run_changes.note_health_issue(
         make_record(Phase.RUNNING), words.DRIFTED, "one field was changed", at(10)
     ).after
-    worse = run_steps.note_health_issue(ill, words.DRIFTED, "two fields were changed", at(20)).after
-    other = run_steps.note_health_issue(worse, words.CLUSTER_UNREACHABLE, "east is away", at(30)).after
+    worse = run_changes.note_health_issue(ill, words.DRIFTED, "two fields were changed", at(20)).after
+    other = run_changes.note_health_issue(worse, words.CLUSTER_UNREACHABLE, "east is away", at(30)).after
     assert [each.unhealthy for each in (worse, other)] == [
         NotedIssue(words.DRIFTED, "two fields were changed", at(10)),
         NotedIssue(words.CLUSTER_UNREACHABLE, "east is away", at(30)),

@@ -12,14 +12,7 @@ from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
-from dispatcher.core.lifecycle import (
-    creation_steps,
-    first_steps,
-    queue_steps,
-    removal_steps,
-    restore_steps,
-    run_steps,
-)
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.lifecycle.decision import retry_pause
 from dispatcher.core.lifecycle.record_change import EvictionReason
@@ -79,14 +72,14 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
 
     @initialize(suspended=st.booleans())
     def is_submitted(self, suspended: bool) -> None:
-        self.commit(first_steps.submit(make_submission(suspended=suspended), make_gang(2), self.now))
+        self.commit(first_changes.submit(make_submission(suspended=suspended), make_gang(2), self.now))
 
     @may_only(Phase.QUEUED)
     @rule(pending=PENDINGS, is_head=st.booleans())
     def is_blocked(self, pending: Pending, is_head: bool) -> None:
         told = self.record.condition(ConditionType.BACKOFF)
         known, since = self.record.pending, self.record.blocked_since
-        change = queue_steps.block(self.record, pending, self.later(), is_head=is_head)
+        change = queue_changes.block(self.record, pending, self.later(), is_head=is_head)
         if told and told.status and known:
             same = (known.reason, known.resource, known.cluster) == (
                 pending.reason,
@@ -102,35 +95,35 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     def is_larger_than_every_cluster(self) -> None:
         pending = Pending("LargerThanCluster", "needs 9, 8 in all of it", "cpu", "hub")
         since = self.record.blocked_since
-        self.commit(queue_steps.block(self.record, pending, self.later()))
+        self.commit(queue_changes.block(self.record, pending, self.later()))
         assert self.record.blocked_since == since
 
     @may_only(Phase.QUEUED)
     @rule()
     def stands_behind_the_head(self) -> None:
         pending = Pending("AwaitingHeadOfLine", "behind default/other, which waits")
-        self.commit(queue_steps.note_not_evaluated(self.record, pending, self.later()))
+        self.commit(queue_changes.note_not_evaluated(self.record, pending, self.later()))
 
     @may_only(Phase.QUEUED)
     @rule(names=st.sampled_from([["budget"], ["budget", "data-staged"], []]))
     def approvals_are_withdrawn_or_granted(self, names: list[str]) -> None:
         pending, now = pending_without(names), self.later()
         if pending is None:
-            self.commit(queue_steps.approve(self.record, now))
+            self.commit(queue_changes.approve(self.record, now))
         else:
-            self.commit(queue_steps.await_approvals(self.record, pending, now))
+            self.commit(queue_changes.await_approvals(self.record, pending, now))
         assert self.record.awaits_approval is bool(names)
         assert is_eligible(replace(self.record, eligible_at=None), now) is not bool(names)
 
     @may_only(Phase.QUEUED, Phase.SUSPENDED)
     @rule(priority=st.integers(0, 3))
     def is_reprioritised(self, priority: int) -> None:
-        self.commit(queue_steps.reprioritise(self.record, priority, 0.0, self.later()))
+        self.commit(queue_changes.reprioritise(self.record, priority, 0.0, self.later()))
 
     @may_only(Phase.QUEUED)
     @rule(cluster=st.sampled_from(["east", "hub"]))
     def is_dispatched(self, cluster: str) -> None:
-        self.commit(queue_steps.dispatch(self.record, cluster, self.later()))
+        self.commit(queue_changes.dispatch(self.record, cluster, self.later()))
         backoff = self.record.condition(ConditionType.BACKOFF)
         assert backoff is None or not backoff.status
         assert self.record.pending is None
@@ -138,41 +131,41 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     @may_only(Phase.DISPATCHING)
     @rule(objects=OBJECTS)
     def is_created(self, objects: tuple[ObjectRef, ...]) -> None:
-        self.commit(creation_steps.created(self.record, objects, self.later()))
+        self.commit(run_changes.created(self.record, objects, self.later()))
 
     @may_only(Phase.DISPATCHING)
     @rule(objects=OBJECTS)
     def is_refused(self, objects: tuple[ObjectRef, ...]) -> None:
-        self.commit(creation_steps.refuse_creation(self.record, objects, "invalid", self.later()))
+        self.commit(run_changes.refuse_creation(self.record, objects, "invalid", self.later()))
 
     @may_only(Phase.DISPATCHING)
     @rule(objects=OBJECTS)
     def is_postponed(self, objects: tuple[ObjectRef, ...]) -> None:
         now = self.later()
         eligible = now + retry_pause(self.record.attempts)
-        self.commit(creation_steps.postpone_creation(self.record, objects, "quota", eligible, now))
+        self.commit(run_changes.postpone_creation(self.record, objects, "quota", eligible, now))
 
     @may_only(Phase.DISPATCHED)
     @rule()
     def runs(self) -> None:
-        self.commit(run_steps.mark_running(self.record, self.later()))
+        self.commit(run_changes.mark_running(self.record, self.later()))
 
     @may_only(*ACTIVE)
     @rule(reason=REASONS)
     def has_a_health_issue(self, reason: str) -> None:
-        self.commit(run_steps.note_health_issue(self.record, reason, "1 of 2 pods run", self.later()))
+        self.commit(run_changes.note_health_issue(self.record, reason, "1 of 2 pods run", self.later()))
 
     @may_only(*ACTIVE)
     @rule()
     def recovers(self) -> None:
-        self.commit(run_steps.recover(self.record, self.later()))
+        self.commit(run_changes.recover(self.record, self.later()))
         assert self.record.unhealthy is None
 
     @may_only(*ACTIVE)
     @rule(pods=st.sampled_from([0, 1, 3]))
     def grows_or_shrinks(self, pods: int) -> None:
         demand = self.record.gang.demand
-        self.commit(run_steps.note_growth(self.record, demand * pods, self.later()))
+        self.commit(run_changes.note_growth(self.record, demand * pods, self.later()))
         assert self.record.charge == demand * max(1, pods)
 
     @may_only(*ACTIVE)
@@ -180,13 +173,13 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     def asks_for_growth_or_not_any_more(self, pods: int) -> None:
         now = self.later()
         request = GrowthRequest(pods, self.record.gang.demand * pods, now, "InsufficientQuota", "no quota")
-        self.commit(run_steps.note_growth_request(self.record, request if pods else None, now))
+        self.commit(run_changes.note_growth_request(self.record, request if pods else None, now))
 
     @may_only(*ACTIVE)
     @rule(pods=st.sampled_from([1, 2]))
     def may_grow(self, pods: int) -> None:
         demand = self.record.gang.demand
-        self.commit(run_steps.grant(self.record, demand * pods, None, "more pods", self.later()))
+        self.commit(run_changes.grant(self.record, demand * pods, None, "more pods", self.later()))
         assert self.record.charge == demand * (1 + pods)
 
     @may_only(*ACTIVE)
@@ -196,7 +189,7 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
         growth = self.record.grown - (self.record.grown - demand * keeps).positive_part()
         given = Shrinking((PodRef("default", "w", "uid-of-w"),), growth, "uid-of-other")
         reason = Reason.QUOTA_RECLAIMED
-        self.commit(run_steps.give_up(self.record, given, reason, "1 surplus pod", self.later()))
+        self.commit(run_changes.give_up(self.record, given, reason, "1 surplus pod", self.later()))
         assert self.record.charge == charge
         assert self.record.allowed.fits_in(self.record.held)
 
@@ -210,21 +203,21 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     @rule(done=st.sampled_from([{0}, {1}, {0, 1}]))
     def is_done_in_part(self, done: set[int]) -> None:
         known = done_items(self.record)
-        self.commit(run_steps.complete_some(self.record, done, self.later()))
+        self.commit(run_changes.complete_some(self.record, done, self.later()))
         assert known <= done_items(self.record)
 
     @may_only(*ACTIVE)
     @rule()
     def completes(self) -> None:
         now = self.later()
-        self.commit(run_steps.complete(self.record, {0, 1}, now + timedelta(days=7), now))
+        self.commit(run_changes.complete(self.record, {0, 1}, now + timedelta(days=7), now))
 
     @may_only(*ACTIVE)
     @rule(reason=REASONS)
     def is_taken_back(self, reason: str) -> None:
         now, requeuings = self.later(), self.record.requeuings
         self.commit(
-            run_steps.evict(
+            run_changes.evict(
                 self.record, EvictionReason(reason, "too few"), now + timedelta(minutes=1), 600, now
             )
         )
@@ -234,7 +227,7 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     @rule(is_head=st.booleans())
     def others_are_preempted_for_it(self, is_head: bool) -> None:
         pending = Pending("AwaitingRelease", "fits once default/other is gone, which it preempts", "", "hub")
-        self.commit(queue_steps.begin_preempting(self.record, pending, self.later(), is_head=is_head))
+        self.commit(queue_changes.begin_preempting(self.record, pending, self.later(), is_head=is_head))
         assert self.record.is_preempting
 
     @may_only(Phase.QUEUED)
@@ -242,14 +235,14 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     def waits_for_a_release(self) -> None:
         was_preempting = self.record.is_preempting
         pending = Pending("AwaitingRelease", "fits once default/other is gone, which it preempts", "", "hub")
-        self.commit(queue_steps.block(self.record, pending, self.later()))
+        self.commit(queue_changes.block(self.record, pending, self.later()))
         assert self.record.is_preempting is was_preempting
 
     @may_only(*ACTIVE)
     @rule(reason=st.sampled_from(Reason), finished=st.sampled_from([(), (0,)]))
     def is_preempted(self, reason: Reason, finished: tuple[int, ...]) -> None:
         before, why = self.record, "preempted for a/b"
-        self.commit(run_steps.preempt(before, reason, why, self.later(), "uid-of-other", finished))
+        self.commit(run_changes.preempt(before, reason, why, self.later(), "uid-of-other", finished))
         self.check_that_nothing_is_requeued(before)
         assert len(self.record.preempted_at) == min(20, len(before.preempted_at) + 1)
 
@@ -258,7 +251,7 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     def is_drained(self, finished: tuple[int, ...]) -> None:
         before, now = self.record, self.later()
         why = EvictionReason("QueueStopped", "its queue is drained")
-        self.commit(run_steps.evict(before, why, now, before.requeuing_seconds, now, finished))
+        self.commit(run_changes.evict(before, why, now, before.requeuing_seconds, now, finished))
         self.check_that_nothing_is_requeued(before)
         assert self.record.preempted_at == before.preempted_at
 
@@ -269,23 +262,23 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     @may_only(*ACTIVE)
     @rule(reason=FAILURES)
     def fails(self, reason: str) -> None:
-        self.commit(run_steps.fail(self.record, EvictionReason(reason, "it failed"), self.later()))
+        self.commit(run_changes.fail(self.record, EvictionReason(reason, "it failed"), self.later()))
 
     @may_only(*SUSPENDABLE)
     @rule()
     def is_suspended(self) -> None:
-        self.commit(queue_steps.suspend(self.record, self.later()))
+        self.commit(queue_changes.suspend(self.record, self.later()))
 
     @may_only(Phase.SUSPENDED)
     @rule()
     def is_released_by_its_user(self) -> None:
-        self.commit(queue_steps.resume(self.record, self.later()))
+        self.commit(queue_changes.resume(self.record, self.later()))
 
     @may_only(Phase.REQUEUEING, Phase.SUSPENDING)
     @rule()
     def is_rolled_back(self) -> None:
         taken_back = self.record.phase is Phase.REQUEUEING and bool(self.record.reason)
-        self.commit(removal_steps.removed(self.record, self.later()))
+        self.commit(removal.removed(self.record, self.later()))
         backoff = self.record.condition(ConditionType.BACKOFF)
         if taken_back:
             assert backoff is not None
@@ -299,29 +292,29 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     @rule(is_kept=st.booleans())
     def has_failed(self, is_kept: bool) -> None:
         now = self.later()
-        self.commit(removal_steps.removed(self.record, now, now + timedelta(days=7) if is_kept else None))
+        self.commit(removal.removed(self.record, now, now + timedelta(days=7) if is_kept else None))
 
     @may_only(Phase.COMPLETED, Phase.FAILED)
     @rule()
     def expires(self) -> None:
-        self.commit(removal_steps.expire(self.record, self.later()))
+        self.commit(removal.expire(self.record, self.later()))
         assert self.record.kept_until is None
 
     @may_only(*(row.source for row in TRANSITIONS if row.cause == "deleted" and row.source))
     @rule()
     def is_deleted(self) -> None:
-        self.commit(removal_steps.delete(self.record, self.later()))
+        self.commit(removal.delete(self.record, self.later()))
 
     @may_only(*GOING_ON)
     @rule()
     def turns_out_to_be_over(self) -> None:
-        self.commit(restore_steps.end_missed_attempt(self.record, "it is gone", self.later()))
+        self.commit(first_changes.end_missed_attempt(self.record, "it is gone", self.later()))
 
     @may_only(Phase.QUEUED, Phase.SUSPENDED)
     @rule(cluster=st.sampled_from(["east", "hub"]), missed=st.integers(1, 3))
     def is_found_running(self, cluster: str, missed: int) -> None:
         number = self.record.attempts + missed
-        self.commit(restore_steps.take_over(self.record, cluster, number, self.later()))
+        self.commit(first_changes.take_over(self.record, cluster, number, self.later()))
         assert self.record.pending is None
 
     @may_only(Phase.QUEUED, Phase.SUSPENDED, *GOING_ON)
@@ -330,16 +323,16 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
         now = self.later()
         kept_until = now + timedelta(days=7)
         if is_completed:
-            self.commit(restore_steps.recall_completed(self.record, kept_until, now))
+            self.commit(first_changes.complete_missed(self.record, kept_until, now))
         else:
             self.commit(
-                restore_steps.recall_failed(self.record, "FailedComponent", "it failed", kept_until, now)
+                first_changes.fail_missed(self.record, "FailedComponent", "it failed", kept_until, now)
             )
 
     @may_only(Phase.DELETING)
     @rule()
     def is_released(self) -> None:
-        self.commit(removal_steps.release(self.record, self.later()))
+        self.commit(removal.release(self.record, self.later()))
 
     @may_only(Phase.DELETED)
     @rule()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import Growth, Requeuing
 from dispatcher.core.kinds.completion import CompletionRule
-from dispatcher.core.lifecycle import health, run_steps
+from dispatcher.core.lifecycle import health, run_changes
 from dispatcher.core.lifecycle.health import HealthIssue, Remedy
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import Record
@@ -300,7 +300,7 @@ def test_rest_of_a_gang_is_watched_over_when_some_of_it_is_done(
 
 def test_grace_of_a_partly_done_gang_counts_from_the_start_of_its_health_issue() -> None:
     """Though it was never seen to run whole: the first part was done before the last one had started."""
-    record = run_steps.complete_some(NEVER_RAN, (0,), at(30)).after
+    record = run_changes.complete_some(NEVER_RAN, (0,), at(30)).after
     kept = make_policy(CompletionRule(ends=True, holds=True, pods=1), CompletionRule(holds=True, pods=2))
     lost = PodCounts(running=2, lost=1, succeeded=1)
     issue = health.missing_pods(record, kept, lost, {0})

@@ -13,21 +13,12 @@ from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.provisioning import ProvisioningClass, RetryRule
 from dispatcher.core.kinds.object_status import End, FoundRequest, ObjectState
 from dispatcher.core.kinds.provisioning_request import refs_of
-from dispatcher.core.lifecycle import (
-    creation_steps,
-    first_steps,
-    provisioning_steps,
-    queue_steps,
-    removal_steps,
-    restore_steps,
-    run_steps,
-)
+from dispatcher.core.lifecycle import first_changes, provisioning, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
 from dispatcher.core.lifecycle.decision import decide
-from dispatcher.core.lifecycle.observed_state import ObservedState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.provisioning import recovered, requested
-from dispatcher.core.lifecycle.step import Decision, Step
+from dispatcher.core.lifecycle.step import Decision, ObservedState, Step
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -78,7 +69,7 @@ def test_unanswered_provisioning_request_fails_after_its_bound() -> None:
 
 
 def test_accepted_and_unseen_provisioning_requests_have_no_bound() -> None:
-    noted = provisioning_steps.note(make_requested(), see(make_requested(), "Accepted").message, at(10)).after
+    noted = provisioning.note(make_requested(), see(make_requested(), "Accepted").message, at(10)).after
     assert see(noted, "Accepted", seconds=86_400) == Decision(Step.NOOP)
     unseen = ObservedState(make_requested(), wanted=True, now=at(86_400), asked=MutableSpec(), request=None)
     assert decide(unseen) == Decision(Step.NOOP)
@@ -110,16 +101,16 @@ def test_each_answer_leads_to_its_step(conditions: tuple[str, ...], step: Step) 
 def test_words_of_the_class_are_noted_once_and_at_most_twice_a_minute() -> None:
     accepted = see(make_requested(), "Accepted")
     assert accepted.message == "the request for capacity is accepted in cluster hub: in 5 minutes"
-    noted = provisioning_steps.note(make_requested(), accepted.message, at(10)).after
+    noted = provisioning.note(make_requested(), accepted.message, at(10)).after
     assert see(noted, "Accepted", seconds=100).step is Step.NOOP
-    other = provisioning_steps.note(make_requested(), "accepted: in 6 minutes", at(10)).after
+    other = provisioning.note(make_requested(), "accepted: in 6 minutes", at(10)).after
     assert see(other, "Accepted", seconds=20) == Decision(Step.NOOP, until=at(40))
     assert see(other, "Accepted", seconds=40).step is Step.NOTE_PROVISIONING
 
 
 def test_longest_words_of_the_class_are_noted_once() -> None:
     words_of_class = "x" * LONGEST_MESSAGE
-    noted = provisioning_steps.note(
+    noted = provisioning.note(
         make_requested(), see(make_requested(), "Accepted", said=words_of_class).message, at(10)
     ).after
     assert see(noted, "Accepted", seconds=100, said=words_of_class).step is Step.NOOP
@@ -135,7 +126,7 @@ def test_gang_that_waits_for_capacity_holds_its_quota_and_says_why_it_waits() ->
 
 
 def test_provisioned_gang_is_created_whatever_its_class_says_afterwards() -> None:
-    record = provisioning_steps.provisioned(make_requested(), "there", at(10)).after
+    record = provisioning.provisioned(make_requested(), "there", at(10)).after
     assert record.pending is None
     assert not attempt_of(record).awaits_capacity
     assert attempt_of(record).began_at == at(10)
@@ -148,16 +139,16 @@ def run_since(
 ) -> Record:
     """A gang that runs on capacity that came at that second."""
     requested = make_requested(record, asked)
-    there = provisioning_steps.provisioned(requested, "there", at(provisioned)).after
-    created = creation_steps.created(there, (make_ref(),), at(provisioned)).after
-    return run_steps.mark_running(created, at(provisioned)).after
+    there = provisioning.provisioned(requested, "there", at(provisioned)).after
+    created = run_changes.created(there, (make_ref(),), at(provisioned)).after
+    return run_changes.mark_running(created, at(provisioned)).after
 
 
 def revoke(record: Record, seconds: float) -> Record:
     """The record once its capacity was revoked at that second, and its objects are gone, if it is evicted."""
     decision = see(record, "Provisioned", "CapacityRevoked", seconds=seconds, said="maintenance")
     change = end_of_attempt(record, decision, LifecyclePolicy(), "", at(seconds))
-    return removal_steps.removed(change.after, at(seconds)).after
+    return removal.removed(change.after, at(seconds)).after
 
 
 def test_revoked_capacity_evicts_a_running_gang_and_an_expired_booking_does_not() -> None:
@@ -201,7 +192,7 @@ def test_gang_that_left_its_capacity_for_another_reason_begins_a_new_row_of_fail
     assert running.provisioning_failures == 2
     drained = Decision(Step.REQUEUE, words.CLUSTER_DRAINING, "it is being emptied")
     evicted = end_of_attempt(running, drained, LifecyclePolicy(), "", at(20)).after
-    queued = removal_steps.removed(evicted, at(21)).after
+    queued = removal.removed(evicted, at(21)).after
     assert make_requested(queued).provisioning_failures == 0
 
 
@@ -209,7 +200,7 @@ def failed_times(times: int, asked: ProvisioningClass = QUEUED_CLASS) -> list[Re
     """The record after each of so many failures in the only cluster, from the first request on."""
     records, record = [], make_record()
     for number in range(times):
-        failed = provisioning_steps.fail(make_requested(record, asked), "no nodes", False, at(10 + number))
+        failed = provisioning.fail(make_requested(record, asked), "no nodes", False, at(10 + number))
         records.append(failed.after)
         record = replace(failed.after, phase=Phase.QUEUED)
     return records
@@ -246,23 +237,23 @@ def test_limit_of_0_fails_at_once() -> None:
 
 
 def test_other_cluster_is_asked_at_once_and_the_failed_cluster_in_the_next_round() -> None:
-    first = provisioning_steps.fail(make_requested(), "no nodes", True, at(10)).after
+    first = provisioning.fail(make_requested(), "no nodes", True, at(10)).after
     assert first.requirements.unprovisioned == {("hub", "no nodes")}
     assert first.provisioning_failures == 0
     assert first.eligible_at == at(10)
-    removed = removal_steps.removed(first, at(11)).after
+    removed = removal.removed(first, at(11)).after
     assert removed.phase is Phase.QUEUED
     assert removed.eligible_at == at(10)
     assert removed.pending is not None
     assert (removed.pending.reason, removed.pending.message) == (words.PROVISIONING_FAILED, "no nodes")
-    second = provisioning_steps.fail(make_requested(removed), "none either", False, at(12)).after
+    second = provisioning.fail(make_requested(removed), "none either", False, at(12)).after
     assert second.requirements == ClusterRequirements()
     assert second.provisioning_failures == 1
 
 
 def test_success_allows_all_clusters_again() -> None:
     record = replace(failed_times(1)[0], phase=Phase.QUEUED)
-    provisioned = provisioning_steps.provisioned(make_requested(record), "there", at(100)).after
+    provisioned = provisioning.provisioned(make_requested(record), "there", at(100)).after
     assert provisioned.requirements.unprovisioned == frozenset()
 
 
@@ -276,10 +267,10 @@ def test_capacity_is_not_awaited_in_a_cluster_that_is_drained(make: Callable[[],
 
 def test_drained_cluster_is_no_failure_of_its_class() -> None:
     asked = replace(QUEUED_CLASS, retry=RetryRule(limit=0))
-    left = provisioning_steps.leave(make_requested(asked=asked), "it is being emptied", at(10)).after
+    left = provisioning.leave(make_requested(asked=asked), "it is being emptied", at(10)).after
     assert (left.phase, left.provisioning_failures) == (Phase.REQUEUEING, 0)
     assert left.requirements.unprovisioned == frozenset()
-    assert removal_steps.removed(left, at(11)).after.eligible_at == at(10)
+    assert removal.removed(left, at(11)).after.eligible_at == at(10)
 
 
 def test_user_who_suspends_ends_the_request() -> None:
@@ -287,7 +278,7 @@ def test_user_who_suspends_ends_the_request() -> None:
         make_requested(), wanted=True, now=at(10), asked=MutableSpec(suspend=True), request=None
     )
     assert decide(suspended).step is Step.SUSPEND
-    assert queue_steps.suspend(make_requested(), at(10)).after.pending is None
+    assert queue_changes.suspend(make_requested(), at(10)).after.pending is None
 
 
 # --- attempts that the database lacks --------------------------------------------------------------------------
@@ -367,9 +358,9 @@ def test_attempt_that_was_found_creates_nothing_before_its_capacity_is_there(
     is_known: bool, provisioning: Provisioning | None, step: Step
 ) -> None:
     change = (
-        restore_steps.take_over(make_record(), "hub", 2, at(5), provisioning)
+        first_changes.take_over(make_record(), "hub", 2, at(5), provisioning)
         if is_known
-        else first_steps.adopt(make_submission(), make_gang(), "hub", 2, at(5), provisioning)
+        else first_changes.adopt(make_submission(), make_gang(), "hub", 2, at(5), provisioning)
     )
     assert see(change.after, absent=True, seconds=20).step is step
     (*_, request) = refs_of(change.after) or (None,)
@@ -392,7 +383,7 @@ def test_author_is_told_which_parameters_the_request_lacks(refused: tuple[str, .
 
 
 def test_what_the_author_set_in_vain_stays_told_until_the_class_answers() -> None:
-    told = provisioning_steps.note(make_requested(), requested("hub", ["zone"]), at(5)).after
+    told = provisioning.note(make_requested(), requested("hub", ["zone"]), at(5)).after
     assert see(told).step is Step.NOOP
     assert see(told, seconds=300).step is Step.NOOP
     assert see(told, "Accepted", seconds=6).step is Step.NOTE_PROVISIONING

@@ -13,14 +13,12 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.selector import EVERYTHING, parse_selector
 from dispatcher.core.lifecycle import (
-    creation_steps,
-    first_steps,
-    provisioning_steps,
-    queue_steps,
+    first_changes,
+    provisioning,
+    queue_changes,
     record_change,
-    removal_steps,
-    restore_steps,
-    run_steps,
+    removal,
+    run_changes,
 )
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause, Transition
@@ -53,14 +51,14 @@ AWAITS = Pending(AWAITING_APPROVAL, "it lacks the approval budget", approvals=("
 TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
 
 FIRST_STEPS: dict[Cause, Callable[[], Change]] = {
-    Cause.SUBMITTED: lambda: first_steps.submit(make_submission(), make_gang(), LATER),
-    Cause.SUBMITTED_SUSPENDED: lambda: first_steps.submit(
+    Cause.SUBMITTED: lambda: first_changes.submit(make_submission(), make_gang(), LATER),
+    Cause.SUBMITTED_SUSPENDED: lambda: first_changes.submit(
         make_submission(suspended=True), make_gang(), LATER
     ),
-    Cause.REJECTED: lambda: first_steps.reject(make_submission(), "cannot be read", LATER),
-    Cause.ADOPTED: lambda: first_steps.adopt(make_submission(), make_gang(), "hub", 3, LATER),
-    Cause.FOUND_COMPLETED: lambda: first_steps.recall_completed(make_submission(), make_gang(), LATER),
-    Cause.FOUND_FAILED: lambda: first_steps.recall_failed(
+    Cause.REJECTED: lambda: first_changes.reject(make_submission(), "cannot be read", LATER),
+    Cause.ADOPTED: lambda: first_changes.adopt(make_submission(), make_gang(), "hub", 3, LATER),
+    Cause.FOUND_COMPLETED: lambda: first_changes.recall_completed(make_submission(), make_gang(), LATER),
+    Cause.FOUND_FAILED: lambda: first_changes.recall_failed(
         make_submission(), make_gang(), words.DISPATCH_DEADLINE_EXCEEDED, "ran too long", LATER
     ),
 }
@@ -71,80 +69,78 @@ def at_later(step: Callable[[Record, datetime], Change | None]) -> Callable[[Rec
 
 
 STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
-    Cause.BLOCKED: lambda record, now: queue_steps.block(record, WAITS, now),
-    Cause.NOT_EVALUATED: lambda record, now: queue_steps.note_not_evaluated(record, BEHIND, now),
-    Cause.BLOCKED_AT_HEAD: lambda record, now: queue_steps.block(told(record), WAITS, now, is_head=True),
-    Cause.WARNED: lambda record, now: queue_steps.warn(record, ["Job a: unknown"], now),
-    Cause.REPRIORITISED: lambda record, now: queue_steps.reprioritise(record, 7, 0.5, now),
-    Cause.SUSPENDED: lambda record, now: queue_steps.suspend(record, now),
-    Cause.RESUMED: lambda record, now: queue_steps.resume(record, now),
-    Cause.DISPATCHED: lambda record, now: queue_steps.dispatch(record, "hub", now),
-    Cause.PROVISIONING: lambda record, now: provisioning_steps.note(awaiting(record), "asked", now),
-    Cause.PROVISIONED: lambda record, now: provisioning_steps.provisioned(
-        awaiting(record), "it is there", now
-    ),
-    Cause.PROVISIONING_FAILED: lambda record, now: provisioning_steps.fail(
+    Cause.BLOCKED: lambda record, now: queue_changes.block(record, WAITS, now),
+    Cause.NOT_EVALUATED: lambda record, now: queue_changes.note_not_evaluated(record, BEHIND, now),
+    Cause.BLOCKED_AT_HEAD: lambda record, now: queue_changes.block(told(record), WAITS, now, is_head=True),
+    Cause.WARNED: lambda record, now: queue_changes.warn(record, ["Job a: unknown"], now),
+    Cause.REPRIORITISED: lambda record, now: queue_changes.reprioritise(record, 7, 0.5, now),
+    Cause.SUSPENDED: lambda record, now: queue_changes.suspend(record, now),
+    Cause.RESUMED: lambda record, now: queue_changes.resume(record, now),
+    Cause.DISPATCHED: lambda record, now: queue_changes.dispatch(record, "hub", now),
+    Cause.PROVISIONING: lambda record, now: provisioning.note(awaiting(record), "asked", now),
+    Cause.PROVISIONED: lambda record, now: provisioning.provisioned(awaiting(record), "it is there", now),
+    Cause.PROVISIONING_FAILED: lambda record, now: provisioning.fail(
         awaiting(record), "no nodes", has_other_cluster=False, now=now
     ),
-    Cause.PROVISIONING_REFUSED: lambda record, now: provisioning_steps.fail(
+    Cause.PROVISIONING_REFUSED: lambda record, now: provisioning.fail(
         replace(awaiting(record), provisioning_failures=3), "no nodes", has_other_cluster=False, now=now
     ),
-    Cause.CREATED: lambda record, now: creation_steps.created(record, (make_ref(),), now),
-    Cause.PODS_RUNNING: lambda record, now: run_steps.mark_running(record, now),
-    Cause.UNHEALTHY: lambda record, now: run_steps.note_health_issue(
+    Cause.CREATED: lambda record, now: run_changes.created(record, (make_ref(),), now),
+    Cause.PODS_RUNNING: lambda record, now: run_changes.mark_running(record, now),
+    Cause.UNHEALTHY: lambda record, now: run_changes.note_health_issue(
         record, words.INSUFFICIENT_PODS_READY, "0 of 1 pods run", now
     ),
-    Cause.RECOVERED: lambda record, now: run_steps.recover(record, now),
-    Cause.GREW: lambda record, now: run_steps.note_growth(record, record.gang.demand * 3, now),
-    Cause.SHRANK: lambda record, now: run_steps.note_growth(record, NOTHING, now),
-    Cause.GRANTED: lambda record, now: run_steps.grant(record, record.gang.demand, None, "2 more pods", now),
-    Cause.GROWTH_WAITS: lambda record, now: run_steps.note_growth_request(
+    Cause.RECOVERED: lambda record, now: run_changes.recover(record, now),
+    Cause.GREW: lambda record, now: run_changes.note_growth(record, record.gang.demand * 3, now),
+    Cause.SHRANK: lambda record, now: run_changes.note_growth(record, NOTHING, now),
+    Cause.GRANTED: lambda record, now: run_changes.grant(
+        record, record.gang.demand, None, "2 more pods", now
+    ),
+    Cause.GROWTH_WAITS: lambda record, now: run_changes.note_growth_request(
         record, GrowthRequest(2, record.gang.demand, now, "InsufficientQuota", "no quota"), now
     ),
-    Cause.SURPLUS_PREEMPTED: lambda record, now: run_steps.give_up(
+    Cause.SURPLUS_PREEMPTED: lambda record, now: run_changes.give_up(
         record, Shrinking((), NOTHING, "uid-of-other"), Reason.QUOTA_RECLAIMED, "1 surplus pod", now
     ),
-    Cause.GROWTH_TAKEN_BACK: lambda record, now: run_steps.take_back_growth(
+    Cause.GROWTH_TAKEN_BACK: lambda record, now: run_changes.take_back_growth(
         record, Shrinking((), NOTHING, ""), "no nodes came", now
     ),
-    Cause.ITEMS_DONE: lambda record, now: run_steps.note_done(record, (0,), now),
-    Cause.SOME_COMPLETED: lambda record, now: run_steps.complete_some(record, (0,), now),
-    Cause.COMPLETED: lambda record, now: run_steps.complete(record, (0,), at(100), now),
-    Cause.EVICTED: lambda record, now: run_steps.evict(
+    Cause.ITEMS_DONE: lambda record, now: run_changes.note_done(record, (0,), now),
+    Cause.SOME_COMPLETED: lambda record, now: run_changes.complete_some(record, (0,), now),
+    Cause.COMPLETED: lambda record, now: run_changes.complete(record, (0,), at(100), now),
+    Cause.EVICTED: lambda record, now: run_changes.evict(
         record, EvictionReason(words.MIN_PODS_NOT_RUNNING, "too few pods"), at(40), 600, now
     ),
-    Cause.PREEMPTED: lambda record, now: run_steps.preempt(
+    Cause.PREEMPTED: lambda record, now: run_changes.preempt(
         record, Reason.QUOTA_RECLAIMED, "preempted for default/other", now, "uid-of-other"
     ),
-    Cause.PREEMPTING: lambda record, now: queue_steps.begin_preempting(record, PREEMPTS, now),
-    Cause.REDIRECTED: lambda record, now: queue_steps.redirect(
+    Cause.PREEMPTING: lambda record, now: queue_changes.begin_preempting(record, PREEMPTS, now),
+    Cause.REDIRECTED: lambda record, now: queue_changes.redirect(
         record, record.requirements.directed(parse_selector("zone=east", ""), EVERYTHING), now
     ),
-    Cause.AWAITING_APPROVAL: lambda record, now: queue_steps.await_approvals(record, AWAITS, now),
-    Cause.APPROVED: lambda record, now: queue_steps.approve(record, now),
-    Cause.MOVED: lambda record, now: queue_steps.move(record, ("team", "tree/gold"), now),
-    Cause.RUN_FAILED: lambda record, now: run_steps.fail(
+    Cause.AWAITING_APPROVAL: lambda record, now: queue_changes.await_approvals(record, AWAITS, now),
+    Cause.APPROVED: lambda record, now: queue_changes.approve(record, now),
+    Cause.MOVED: lambda record, now: queue_changes.move(record, ("team", "tree/gold"), now),
+    Cause.RUN_FAILED: lambda record, now: run_changes.fail(
         record, EvictionReason(words.FAILED_COMPONENT, "it failed"), now
     ),
-    Cause.CREATION_REFUSED: lambda record, now: creation_steps.refuse_creation(
-        record, (make_ref(),), "no", now
-    ),
-    Cause.CREATION_POSTPONED: lambda record, now: creation_steps.postpone_creation(
+    Cause.CREATION_REFUSED: lambda record, now: run_changes.refuse_creation(record, (make_ref(),), "no", now),
+    Cause.CREATION_POSTPONED: lambda record, now: run_changes.postpone_creation(
         record, (make_ref(),), "quota", at(15), now
     ),
-    Cause.WITHDRAWN: lambda record, now: creation_steps.withdraw(record, "no answer", at(45), now),
-    Cause.REMOVED: lambda record, now: removal_steps.removed(record, now),
-    Cause.DELETED: lambda record, now: removal_steps.delete(record, now),
-    Cause.RELEASED: lambda record, now: removal_steps.release(record, now),
-    Cause.EXPIRED: lambda record, now: removal_steps.expire(record, now),
-    Cause.ABANDONED: lambda record, now: removal_steps.abandon(record, "cluster east has not answered", now),
-    Cause.LOST: lambda record, now: removal_steps.lose(record, "cluster east has not answered", now),
-    Cause.FOUND_ENDED: lambda record, now: restore_steps.end_missed_attempt(record, "it is gone", now),
-    Cause.FOUND_RUNNING: lambda record, now: restore_steps.take_over(
+    Cause.WITHDRAWN: lambda record, now: run_changes.withdraw(record, "no answer", at(45), now),
+    Cause.REMOVED: lambda record, now: removal.removed(record, now),
+    Cause.DELETED: lambda record, now: removal.delete(record, now),
+    Cause.RELEASED: lambda record, now: removal.release(record, now),
+    Cause.EXPIRED: lambda record, now: removal.expire(record, now),
+    Cause.ABANDONED: lambda record, now: removal.abandon(record, "cluster east has not answered", now),
+    Cause.LOST: lambda record, now: removal.lose(record, "cluster east has not answered", now),
+    Cause.FOUND_ENDED: lambda record, now: first_changes.end_missed_attempt(record, "it is gone", now),
+    Cause.FOUND_RUNNING: lambda record, now: first_changes.take_over(
         record, "east", record.attempts + 2, now
     ),
-    Cause.FOUND_COMPLETED: lambda record, now: restore_steps.recall_completed(record, at(100), now),
-    Cause.FOUND_FAILED: lambda record, now: restore_steps.recall_failed(
+    Cause.FOUND_COMPLETED: lambda record, now: first_changes.complete_missed(record, at(100), now),
+    Cause.FOUND_FAILED: lambda record, now: first_changes.fail_missed(
         record, words.DISPATCH_DEADLINE_EXCEEDED, "ran too long", at(100), now
     ),
 }
@@ -230,7 +226,7 @@ def test_step_that_ends_an_attempt_is_refused_once_the_attempt_is_over() -> None
     record = make_record(Phase.DISPATCHING)
     over = replace(record, attempt=replace(attempt_of(record), ended_at=at(2)))
     with pytest.raises(IllegalTransition, match="Dispatching without a live attempt"):
-        creation_steps.created(over, (), LATER)
+        run_changes.created(over, (), LATER)
 
 
 # --- every change --------------------------------------------------------------------------------------
@@ -282,7 +278,7 @@ WAYS_BACK = [
 
 @pytest.mark.parametrize(("before", "phase", "outcome"), WAYS_BACK)
 def test_removed_attempt_states_its_outcome(before: Record, phase: Phase, outcome: str) -> None:
-    after = removal_steps.removed(before, LATER).after
+    after = removal.removed(before, LATER).after
     assert (after.phase, after.attempt) == (
         phase,
         replace(attempt_of(before), ended_at=LATER, outcome=outcome),
@@ -477,10 +473,10 @@ def test_latest_time_of_a_record_is_its_last_step_and_never_a_future_time() -> N
     assert record_change.latest(running) == running.phase_since
     ended = replace(attempt_of(running), ended_at=at(500))
     assert record_change.latest(replace(running, attempt=ended)) == at(500)
-    ill = run_steps.note_health_issue(running, words.INSUFFICIENT_PODS_READY, "0 of 1", at(700)).after
+    ill = run_changes.note_health_issue(running, words.INSUFFICIENT_PODS_READY, "0 of 1", at(700)).after
     assert record_change.latest(ill) == at(700)
 
 
 def test_creation_time_never_follows_submission_though_the_api_servers_clock_is_ahead() -> None:
-    record = first_steps.submit(make_submission(created_at=at(86400)), make_gang(), LATER).after
+    record = first_changes.submit(make_submission(created_at=at(86400)), make_gang(), LATER).after
     assert record.created_at == LATER

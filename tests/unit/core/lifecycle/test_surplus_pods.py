@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import removal_steps, run_steps
+from dispatcher.core.lifecycle import removal, run_changes
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.step import Decision, Step
@@ -25,9 +25,9 @@ ONE = Resources({"cpu": 1000})
 def shrinking() -> Record:
     """A gang of one pod with two surplus pods, of which it gives up one."""
     record = make_record(Phase.RUNNING, gang=make_gang(1, cpu=1000))
-    record = run_steps.grant(record, ONE * 2, None, "2 more pods", at(20)).after
+    record = run_changes.grant(record, ONE * 2, None, "2 more pods", at(20)).after
     given = Shrinking((PodRef("team-a", "w-2", "uid-2"),), ONE, "uid-of-another")
-    return run_steps.give_up(record, given, Reason.PRIORITY_IN_QUEUE, "1 surplus pod", at(30)).after
+    return run_changes.give_up(record, given, Reason.PRIORITY_IN_QUEUE, "1 surplus pod", at(30)).after
 
 
 def test_pods_that_are_given_up_are_charged_and_no_others_admitted_in_their_place() -> None:
@@ -46,7 +46,7 @@ def test_pods_that_are_given_up_are_charged_and_no_others_admitted_in_their_plac
     ],
 )
 def test_gang_gives_up_nothing_more_once_its_growth_is_noted(taken: int, cause: str, note: str) -> None:
-    change = run_steps.note_growth(shrinking(), ONE * taken, at(40))
+    change = run_changes.note_growth(shrinking(), ONE * taken, at(40))
     assert attempt_of(change.after).shrinking is None
     assert change.after.allowed == change.after.charge == ONE * taken
     assert [(event.cause, event.message) for event in change.events] == [(cause, note)]
@@ -55,10 +55,10 @@ def test_gang_gives_up_nothing_more_once_its_growth_is_noted(taken: int, cause: 
 def test_gang_that_leaves_gives_up_nothing_more() -> None:
     record = shrinking()
     for change in (
-        run_steps.evict(record, EvictionReason("MinPodsNotRunning", "too few"), at(50), 60, at(40)),
-        run_steps.preempt(record, Reason.PRIORITY_IN_QUEUE, "preempted", at(40), "uid-of-another"),
-        run_steps.complete(record, (), at(100), at(40)),
-        removal_steps.delete(record, at(40)),
+        run_changes.evict(record, EvictionReason("MinPodsNotRunning", "too few"), at(50), 60, at(40)),
+        run_changes.preempt(record, Reason.PRIORITY_IN_QUEUE, "preempted", at(40), "uid-of-another"),
+        run_changes.complete(record, (), at(100), at(40)),
+        removal.delete(record, at(40)),
     ):
         assert attempt_of(change.after).shrinking is None
         assert change.after.grown == (ONE * 2 if change.after.holds_capacity else NOTHING)

@@ -6,7 +6,7 @@ import pytest
 
 from dispatcher.core.kinds.asked import NOT_KNOWN, Asked
 from dispatcher.core.kinds.completion import CompletionRule
-from dispatcher.core.lifecycle.withheld import NONE_WITHHELD, Withheld, withheld_by
+from dispatcher.core.lifecycle.missing_pods import NONE_WITHHELD, Withheld, withheld_by
 from tests.builders import make_ref
 
 SERVER = CompletionRule(holds=True, pods=3, asks=3)

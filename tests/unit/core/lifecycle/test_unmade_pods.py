@@ -12,7 +12,7 @@ from dispatcher.api.appwrapper import Requeuing
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.lifecycle import health
 from dispatcher.core.lifecycle.health import HealthIssue, Remedy
-from dispatcher.core.lifecycle.withheld import Withheld
+from dispatcher.core.lifecycle.missing_pods import Withheld
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import Phase, Record
 from tests.builders import at, make_gang, make_policy, make_record

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.scheduler import change_of
-from dispatcher.core.lifecycle import removal_steps
+from dispatcher.core.lifecycle import removal
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Pod, PodPhase
@@ -109,9 +109,9 @@ class World:
         if known is None:
             self.cache.put(record)
             return
-        deleting = removal_steps.delete(known, self.now).after
+        deleting = removal.delete(known, self.now).after
         self.cache.put(deleting)
-        self.cache.put(removal_steps.release(deleting, self.now).after)
+        self.cache.put(removal.release(deleting, self.now).after)
 
     def _cycle(self) -> None:
         snapshots = make_snapshots(**{name: ledger.snapshot() for name, ledger in self.clusters.items()})

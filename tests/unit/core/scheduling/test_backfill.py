@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Pending, Phase, Record
@@ -556,10 +556,10 @@ def test_gang_that_fits_is_placed_whatever_is_reserved() -> None:
 
 
 def test_each_backfill_reservation_is_noted_once_and_makes_one_event() -> None:
-    record = queue_steps.block(make_record(), WAITS_ON_A, at(1))
+    record = queue_changes.block(make_record(), WAITS_ON_A, at(1))
     assert record is not None
     begun, again, moved, over = [
-        queue_steps.block(record.after, pending, at(2))
+        queue_changes.block(record.after, pending, at(2))
         for pending in (
             noted(WAITS_ON_A, BEGUN),
             WAITS_ON_A,
@@ -573,8 +573,8 @@ def test_each_backfill_reservation_is_noted_once_and_makes_one_event() -> None:
         assert [(event.cause, event.message) for event in change.events] == [
             ("blocked", change.after.pending.message if change.after.pending else "")
         ]
-        assert queue_steps.block(change.after, change.after.pending or WAITS_ON_A, at(3)) is None
-        assert queue_steps.block(change.after, WAITS_ON_A, at(3)) is not None
+        assert queue_changes.block(change.after, change.after.pending or WAITS_ON_A, at(3)) is None
+        assert queue_changes.block(change.after, WAITS_ON_A, at(3)) is not None
 
 
 WAITS_ON_A = Pending("InsufficientResources", "cluster a: cpu: needs 8, 0 free", "cpu", "a")

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.growth import growth_due
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.pods import Pod, PodPhase
@@ -157,7 +157,7 @@ def test_gang_holds_its_demand_there_and_its_queues_are_charged_the_largest(
 ) -> None:
     record, requests = held_by(cluster), Resources({"cpu": bound})
     if growth_due(record, requests) is not None:
-        record = run_steps.note_growth(record, requests, at(9)).after
+        record = run_changes.note_growth(record, requests, at(9)).after
     assert growth_due(record, requests) is None
     assert (record.held["cpu"], record.charge["cpu"]) == (held, charged)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.queues.queue import (
@@ -148,7 +148,7 @@ def test_gangs_without_a_known_end_are_named_with_the_largest_holder_first() -> 
 def test_gang_that_grew_holds_more_than_its_demand() -> None:
     def grown(name: str, gpu: int) -> Record:
         record = running(name, gpu=1)
-        return run_steps.note_growth(record, make_gang(gpu=gpu).demand, at(1)).after
+        return run_changes.note_growth(record, make_gang(gpu=gpu).demand, at(1)).after
 
     held = grown("one", 1), grown("three", 3), running("two")
     found_start = starts(*held, queued("q", gpu=6), gpu=6, now=at(2))["q"]

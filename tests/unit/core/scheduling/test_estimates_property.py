@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.scheduler import change_of
-from dispatcher.core.lifecycle import removal_steps
+from dispatcher.core.lifecycle import removal
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.queue import Queue, QueueingStrategy, Quota
 from dispatcher.core.scheduling.backfill import Backfill, Backfills, Running
@@ -109,9 +109,9 @@ class Leader:
         """One minute later: gangs end, gangs arrive, and cycles follow until one changes nothing."""
         for record in list(self.cache.records()):
             if record.holds_capacity and stated_end(record, self.now) == self.now + MINUTE:
-                deleting = removal_steps.delete(record, self.now + MINUTE).after
+                deleting = removal.delete(record, self.now + MINUTE).after
                 self.cache.put(deleting)
-                self.cache.put(removal_steps.release(deleting, self.now + MINUTE).after)
+                self.cache.put(removal.release(deleting, self.now + MINUTE).after)
         self.now += MINUTE
         for record in arrived:
             self.cache.put(record)

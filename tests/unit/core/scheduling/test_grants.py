@@ -14,7 +14,7 @@ from dispatcher.api.names import QUEUE_LABEL
 from dispatcher.api.potential import OnPotential
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.growth import GatedPod, GrowthRequest, GrowthTrust, PodRef, Shrinking
@@ -161,7 +161,7 @@ def test_growth_is_granted_as_far_as_there_is_room(mode: FitMode) -> None:
 
 
 def test_pods_within_the_resources_the_gang_holds_are_no_request() -> None:
-    grown = run_steps.grant(ray(), CPU * 2, None, "2 pods", at(90)).after
+    grown = run_changes.grant(ray(), CPU * 2, None, "2 pods", at(90)).after
     (grant,) = Hub().decide({grown: 3})
     assert (len(grant.pods), grant.amounts) == (1, CPU * 3)
     assert told(Hub().decide({grown: 2})) == {"ray": (0, "")}
@@ -183,9 +183,9 @@ def test_growth_is_charged_beyond_the_resources_the_gang_holds_unused() -> None:
 
 
 def test_gang_that_gives_up_surplus_pods_is_granted_none_in_their_place() -> None:
-    grown = run_steps.grant(ray(), CPU * 2, None, "2 pods", at(90)).after
+    grown = run_changes.grant(ray(), CPU * 2, None, "2 pods", at(90)).after
     given = Shrinking((PodRef("team-a", "ray-9", "uid-9"),), CPU, "uid-of-another")
-    shrinking = run_steps.give_up(grown, given, Reason.FAIR_SHARE, "1 surplus pod", at(95)).after
+    shrinking = run_changes.give_up(grown, given, Reason.FAIR_SHARE, "1 surplus pod", at(95)).after
     # The first pod is within what it keeps: it is no growth.
     message = "1 more pod waits (cpu 1): its surplus pods give way to another gang"
     left = GrowthRequest(1, CPU, at(200), "GivesWay", message)
@@ -209,7 +209,7 @@ def test_request_is_not_over_while_the_pods_of_its_cluster_are_not_known(
     closed: Closed, is_over: bool
 ) -> None:
     known = GrowthRequest(1, CPU, at(90), "InsufficientResources", "1 more pod waits")
-    gang = run_steps.note_growth_request(ray(), known, at(90)).after
+    gang = run_changes.note_growth_request(ray(), known, at(90)).after
     assert Hub(closed=closed).decide({gang: 0}) == ([Grant(gang)] if is_over else [])
     assert [each.request.since for each in Hub(closed=closed).decide({gang: 1}) if each.request] == [at(200)]
 
@@ -266,10 +266,10 @@ def test_growth_may_borrow_but_takes_no_quota_that_a_head_waits_for() -> None:
 def taken(record: Record, *times: float) -> Record:
     """The gang once surplus was granted to it and taken for another gang at these seconds."""
     for seconds in times:
-        record = run_steps.grant(record, CPU, None, "1 pod", at(seconds)).after
+        record = run_changes.grant(record, CPU, None, "1 pod", at(seconds)).after
         given = Shrinking((PodRef("team-a", "ray-9", "uid-9"),), NOTHING, "uid-of-another")
-        record = run_steps.give_up(record, given, Reason.FAIR_SHARE, "1 surplus pod", at(seconds)).after
-        record = run_steps.note_growth(record, record.placed_gang.demand, at(seconds)).after
+        record = run_changes.give_up(record, given, Reason.FAIR_SHARE, "1 surplus pod", at(seconds)).after
+        record = run_changes.note_growth(record, record.placed_gang.demand, at(seconds)).after
     return record
 
 

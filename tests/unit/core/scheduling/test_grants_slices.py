@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import run_steps
+from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.growth import lacking_hosts
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang, PodSet
@@ -226,5 +226,5 @@ def test_slice_is_given_up_whole() -> None:
 def test_growth_of_a_slice_shrinks_as_its_pods_do() -> None:
     record = Slices(8).ask("one", replica="a").granted()
     assert (record.grown, record.granted) == (CPU * 4, ((TEMPLATE, 4),))
-    gone = run_steps.note_growth(record, CPU * 4, at(300), ())
+    gone = run_changes.note_growth(record, CPU * 4, at(300), ())
     assert (gone.after.grown, gone.after.granted) == (Resources({}), ())

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dispatcher.api.selector import parse_selector
 from dispatcher.controller.scheduling.scheduler import change_of
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.incremental import run
 from dispatcher.core.model.nodes import (
@@ -162,7 +162,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
     def one_is_reprioritised(self, data: st.DataObject, priority: int, slope: float) -> None:
         if self.records:
             record = self.records[data.draw(st.sampled_from(sorted(self.records)))]
-            self.put(queue_steps.reprioritise(record, priority, slope, self.now).after)
+            self.put(queue_changes.reprioritise(record, priority, slope, self.now).after)
 
     @rule(
         cluster=st.sampled_from(["east", "west"]),
@@ -201,8 +201,8 @@ class SameAsFromScratch(RuleBasedStateMachine):
         starving = starved(self.records.values(), self.now, BOUND)
         if starving:
             record = self.records[data.draw(st.sampled_from(sorted(starving)))]
-            redirected = queue_steps.redirect(record, requirements, self.now).after
-            self.put(queue_steps.reprioritise(redirected, priority, slope, self.now).after)
+            redirected = queue_changes.redirect(record, requirements, self.now).after
+            self.put(queue_changes.reprioritise(redirected, priority, slope, self.now).after)
             self.a_cycle_runs(0, 1.0)
 
     @rule(seconds=st.sampled_from([0, 1, 12]), accepted=st.sampled_from([0.0, 0.5, 1.0, 1.0]))
@@ -687,7 +687,9 @@ def test_cluster_opens_at_once_when_its_starved_gang_is_directed_elsewhere() -> 
     assert outcomes(2) == []
     waits = next(record for record in queue if record.uid == large.uid)
     queue.put(
-        queue_steps.redirect(waits, ClusterRequirements(selector=parse_selector("name=c1", "")), at(3)).after
+        queue_changes.redirect(
+            waits, ClusterRequirements(selector=parse_selector("name=c1", "")), at(3)
+        ).after
     )
     assert outcomes(3) == [("large", "c1"), ("small", "c0")]
     assert [record.name for record in queue] == ["large"]

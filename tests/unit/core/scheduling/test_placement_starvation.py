@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Record
@@ -173,6 +173,6 @@ class _Life:
                 self.started[record.name] = tick
                 del self._queue[record.uid]
             case Waiting(record, pending, is_head):
-                change = queue_steps.block(record, pending, at(tick), is_head=is_head)
+                change = queue_changes.block(record, pending, at(tick), is_head=is_head)
                 if change:
                     self._queue[record.uid] = change.after

@@ -9,7 +9,7 @@ import yaml
 from msgspec.structs import replace
 
 from dispatcher.api.provisioning import ProvisioningClass
-from dispatcher.core.lifecycle import provisioning_steps
+from dispatcher.core.lifecycle import provisioning
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pending_reasons import PROVISIONING_FAILED
@@ -212,12 +212,12 @@ def test_stopped_queue_drains_gangs_awaiting_capacity_but_not_gangs_being_create
     (outcome,) = cycle_of(stopped, [], awaiting)
     assert isinstance(outcome, Drained)
     assert [each.record for each in outcome.gangs] == [awaiting]
-    assert cycle_of(stopped, [], provisioning_steps.provisioned(awaiting, "here", at(9)).after) == []
+    assert cycle_of(stopped, [], provisioning.provisioned(awaiting, "here", at(9)).after) == []
 
 
 def test_minimum_runtime_of_a_provisioned_gang_counts_from_its_provisioning() -> None:
     awaiting = make_awaiting(make_record(uid="early", queue="a", gang=gang()))
-    there = provisioning_steps.provisioned(awaiting, "here", at(60)).after
+    there = provisioning.provisioned(awaiting, "here", at(60)).after
     active = active_gang(there, is_unreachable=False)
     assert active is not None
     least = timedelta(seconds=30)

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import removal_steps, run_steps
+from dispatcher.core.lifecycle import removal, run_changes
 from dispatcher.core.model.incremental import run
 from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import Attempt, Growth, Phase
@@ -109,7 +109,7 @@ def test_a_gang_that_grew_beyond_its_quota_is_preempted_for_the_owner_of_the_quo
 
 def test_a_reservation_expects_all_that_a_gang_holds_once_it_ends() -> None:
     record = make_record(Phase.RUNNING)
-    record = run_steps.note_growth(record, record.gang.demand * 3, at(10)).after
+    record = run_changes.note_growth(record, record.gang.demand * 3, at(10)).after
     (end,) = run(Running(lambda _: [record]).ends("hub", at(20)))
     assert end.released == record.gang.demand * 3
 
@@ -119,7 +119,7 @@ def test_a_gang_frees_the_resources_it_holds_at_the_moment_where_gangs_fit_by_su
     """Its record says three GPUs until it is released; while it is removed, fewer and fewer of its pods live."""
     ledger, demand = CapacityLedger(), make_gang(1, gpu=1).demand
     record = make_record(Phase.RUNNING, uid="ray", queue="a", gang=make_gang(1, gpu=1))
-    record = removal_steps.delete(run_steps.note_growth(record, demand * 3, at(1)).after, at(2)).after
+    record = removal.delete(run_changes.note_growth(record, demand * 3, at(1)).after, at(2)).after
     ledger.set_node(make_core_node("n", gpu=4))
     ledger.reserve("ray", record.gang)
     for number in range(pods):

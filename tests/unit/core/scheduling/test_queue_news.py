@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.scheduling.cycle import Impossible, Waiting
@@ -18,7 +18,7 @@ LARGER = Pending("LargerThanQuota", "needs 9, at most 8 is ever available", "cpu
 
 
 def told(pending: Pending, *, is_head: bool = False) -> Record:
-    change = queue_steps.block(make_record(queue="a"), pending, NOW, is_head=is_head)
+    change = queue_changes.block(make_record(queue="a"), pending, NOW, is_head=is_head)
     assert change is not None
     return change.after
 
@@ -53,7 +53,7 @@ def test_another_queue_is_news() -> None:
 
 def test_a_gang_that_preempts_no_longer_is_written() -> None:
     waiting = Pending(pending_reasons.AWAITING_RELEASE, "fits once r is gone", cluster="hub", queue="a")
-    preempting = queue_steps.begin_preempting(make_record(queue="a"), waiting, NOW).after
+    preempting = queue_changes.begin_preempting(make_record(queue="a"), waiting, NOW).after
     assert is_news(Waiting(preempting, NO_QUOTA))
 
 

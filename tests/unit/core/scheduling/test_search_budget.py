@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import HOSTNAME, Node
@@ -205,11 +205,11 @@ def told_of(outcome: QueueOutcome) -> Record | None:
         case Placed():
             return None
         case Waiting(record, pending, is_head):
-            change = queue_steps.block(record, pending, at(10), is_head=is_head)
+            change = queue_changes.block(record, pending, at(10), is_head=is_head)
         case Impossible(record, pending):
-            change = queue_steps.block(record, pending, at(10))
+            change = queue_changes.block(record, pending, at(10))
         case NotEvaluated(record, pending):
-            change = queue_steps.note_not_evaluated(record, pending, at(10))
+            change = queue_changes.note_not_evaluated(record, pending, at(10))
         case Drained() | Preempting():
             raise AssertionError(outcome)
     assert change is not None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dispatcher.api.conditions import ComponentsPhase
-from dispatcher.core.lifecycle import queue_steps, removal_steps
+from dispatcher.core.lifecycle import queue_changes, removal
 from dispatcher.core.model.record import NotedIssue, Phase, Record
 from dispatcher.core.status.components import PHASES, component_status
 from dispatcher.core.status.conditions import Shown, project
@@ -20,7 +20,7 @@ from tests.builders import (
 )
 
 COMPONENTS = Shown(has_components=True)
-REQUEUED = removal_steps.removed(make_evicted(), at(5)).after
+REQUEUED = removal.removed(make_evicted(), at(5)).after
 OURS = {"QuotaReserved", "ResourcesDeployed", "PodsReady", "Unhealthy", "DeletingResources"}
 
 
@@ -102,7 +102,7 @@ STORIES: list[Any] = [
         id="completed-and-kept",
     ),
     pytest.param(
-        removal_steps.expire(make_record(Phase.COMPLETED), at(20)).after,
+        removal.expire(make_record(Phase.COMPLETED), at(20)).after,
         [
             ("QuotaReserved", "False", "Succeeded", "10"),
             ("ResourcesDeployed", "False", "Succeeded", "10"),
@@ -130,7 +130,7 @@ STORIES: list[Any] = [
         id="taken-back",
     ),
     pytest.param(
-        queue_steps.dispatch(REQUEUED, "hub", at(50)).after,
+        queue_changes.dispatch(REQUEUED, "hub", at(50)).after,
         [(*RESERVED, "Resuming", "56")],
         id="dispatched-again",
     ),

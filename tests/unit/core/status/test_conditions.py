@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.api.conditions import OUR_TYPES, ConditionType, State
-from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
-from dispatcher.core.lifecycle.condition_updates import new_condition
+from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
+from dispatcher.core.lifecycle.record_change import new_condition
 from dispatcher.core.model.gang import Assignment, Gang
 from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.pod_counts import PodCounts
@@ -87,9 +87,9 @@ def test_times_are_written_as_mcad_writes_them(name: str) -> None:
 
 def test_whole_status_of_an_appwrapper_that_was_blocked_and_then_ran() -> None:
     record = make_blocked(make_record(priority=9), seconds=1.5)
-    record = queue_steps.dispatch(record, "hub", at(2)).after
-    record = creation_steps.created(record, (), at(3)).after
-    record = run_steps.mark_running(record, at(4)).after
+    record = queue_changes.dispatch(record, "hub", at(2)).after
+    record = run_changes.created(record, (), at(3)).after
+    record = run_changes.mark_running(record, at(4)).after
 
     assert project(record, Shown(PodCounts(pending=1, running=2, succeeded=3, failed=4))) == {
         "conditions": [
@@ -140,7 +140,7 @@ DIFFERS = "spec.resources.GenericItems[0].custompodresources: cpu: 1 declared, 4
 
 def test_differing_demand_adds_one_condition_to_those_of_mcad() -> None:
     submission = make_submission(priority=9, demand_differs=DIFFERS)
-    record = make_blocked(first_steps.submit(submission, make_gang(), NOW).after)
+    record = make_blocked(first_changes.submit(submission, make_gang(), NOW).after)
     status = project(record)
     added = status["conditions"].pop(1)
     assert added == entry("DemandDiffers", "06.842261", reason="DeclarationDiffers", message=DIFFERS)
@@ -161,7 +161,7 @@ def test_differing_demand_changes_nothing_else_of_the_status(phase: Phase) -> No
 def test_unknown_priority_class_adds_one_condition_to_those_of_mcad() -> None:
     said = "there is no PriorityClass train"
     submission = make_submission(priority=9, unknown_class=said, demand_differs=DIFFERS)
-    status = project(make_blocked(first_steps.submit(submission, make_gang(), NOW).after))
+    status = project(make_blocked(first_changes.submit(submission, make_gang(), NOW).after))
     added = status["conditions"].pop(1)
     assert added == entry("PriorityClassUnknown", "06.842261", reason="PriorityClassNotFound", message=said)
     assert status["conditions"].pop(1)["type"] == "DemandDiffers"
@@ -170,7 +170,7 @@ def test_unknown_priority_class_adds_one_condition_to_those_of_mcad() -> None:
 
 def test_unknown_fields_add_one_condition_to_those_of_mcad_that_is_not_the_last() -> None:
     waiting = make_blocked(make_record(priority=9))
-    change = queue_steps.warn(waiting, ["Job a: unknown field"], NOW)
+    change = queue_changes.warn(waiting, ["Job a: unknown field"], NOW)
     assert change is not None
     status = project(change.after)
     added = status["conditions"].pop(1)
@@ -178,7 +178,7 @@ def test_unknown_fields_add_one_condition_to_those_of_mcad_that_is_not_the_last(
     assert status == project(waiting)
 
 
-REQUEUED = removal_steps.removed(make_evicted(), at(5)).after
+REQUEUED = removal.removed(make_evicted(), at(5)).after
 FAILED_DEADLINE = make_failing_run(reason="DispatchDeadlineExceeded")
 SHOWN = [
     pytest.param(make_record(), "Pending", "Queueing", False, id="queued"),
@@ -282,7 +282,7 @@ HELD_BACK = [
 STORIES = [
     pytest.param(make_record(Phase.RUNNING), RAN, id="runs"),
     pytest.param(
-        run_steps.note_health_issue(
+        run_changes.note_health_issue(
             make_record(Phase.RUNNING), "InsufficientPodsReady", "0 of 1 pods run", at(5)
         ).after,
         RAN,
@@ -302,7 +302,7 @@ STORIES = [
         make_blocked(REQUEUED), [*GONE_BACK, CANDIDATE, TAKEN_BACK], id="taken-back-and-does-not-fit-now"
     ),
     pytest.param(
-        queue_steps.dispatch(REQUEUED, "hub", at(100)).after,
+        queue_changes.dispatch(REQUEUED, "hub", at(100)).after,
         [*GONE_BACK, CANDIDATE, ("Backoff", "False", "PreemptionTriggered", "too few pods")],
         id="dispatched-again",
     ),
@@ -321,12 +321,12 @@ STORIES = [
     ),
     pytest.param(make_record(Phase.SUSPENDING), GONE_BACK, id="suspending"),
     pytest.param(
-        removal_steps.removed(make_record(Phase.SUSPENDING), at(5)).after,
+        removal.removed(make_record(Phase.SUSPENDING), at(5)).after,
         [*HELD_BACK, *GONE_BACK[3:], ("Suspended", "True", "SuspendedByUser", "")],
         id="suspended-while-it-ran",
     ),
     pytest.param(
-        queue_steps.suspend(make_blocked(), at(5)).after,
+        queue_changes.suspend(make_blocked(), at(5)).after,
         [
             *HELD_BACK,
             (
@@ -340,7 +340,7 @@ STORIES = [
         id="suspended-while-it-waited",
     ),
     pytest.param(
-        queue_steps.resume(make_record(Phase.SUSPENDED), at(5)).after,
+        queue_changes.resume(make_record(Phase.SUSPENDED), at(5)).after,
         [*BEFORE[:2], ("Suspended", "False", "SuspendedByUser", "")],
         id="released",
     ),
@@ -362,7 +362,7 @@ def test_running_is_true_until_the_run_is_over_and_the_others_turn_false_only_on
             make_evicted(), {"numberOfRequeueings": 1, "requeueingTimeInSeconds": 600}, id="at-once"
         ),
         pytest.param(
-            queue_steps.dispatch(REQUEUED, "hub", at(100)).after,
+            queue_changes.dispatch(REQUEUED, "hub", at(100)).after,
             {"numberOfRequeueings": 1, "requeueingTimeInSeconds": 600},
             id="from-then-on",
         ),
@@ -509,12 +509,12 @@ def test_status_has_every_field_of_the_printer_columns(record: Record, shown: di
 def test_status_of_a_grown_gang_shows_the_resources_it_holds_until_it_is_gone() -> None:
     record = make_record(Phase.RUNNING, gang=make_gang(1, cpu=1000, gpu=1))
     assert "held" not in project(record)
-    grown = run_steps.note_growth(record, record.gang.demand * 3 + {"memory": 2**30}, at(10)).after
+    grown = run_changes.note_growth(record, record.gang.demand * 3 + {"memory": 2**30}, at(10)).after
     status = project(grown)
     assert (status["gpus"], status["held"]) == (3, {"cpu": "3", "memory": "1Gi", "nvidia.com/gpu": "3"})
-    leaving = removal_steps.delete(grown, at(20)).after
+    leaving = removal.delete(grown, at(20)).after
     assert project(leaving)["held"] == status["held"]
-    shrunk = run_steps.note_growth(grown, NOTHING, at(20)).after
+    shrunk = run_changes.note_growth(grown, NOTHING, at(20)).after
     assert (project(shrunk)["gpus"], "held" in project(shrunk)) == (1, False)
 
 
@@ -524,23 +524,23 @@ def test_gang_on_trust_shows_the_nodes_that_it_trusts_until_it_has_run() -> None
     places = Assignment(((("n", 1), ("potential/l4/0", 1), ("potential/l4/1", 1)),))
     trusting = replace(record, attempt=replace(attempt_of(record), assignment=places))
     assert project(trusting)["trusts"] == [{"pool": "l4", "nodes": 2}]
-    assert "trusts" not in project(run_steps.mark_running(trusting, at(20)).after)
+    assert "trusts" not in project(run_changes.mark_running(trusting, at(20)).after)
     assert "trusts" not in project(replace(trusting, phase=Phase.REQUEUEING))
 
 
 def test_growth_on_trust_shows_the_nodes_that_it_trusts_until_its_pods_have_nodes() -> None:
     trusted = ("potential/l4/0", "potential/l4/1")
     record = make_record(Phase.RUNNING, gang=make_gang(1, cpu=1000))
-    grown = run_steps.grant(record, record.gang.demand, None, "1 pod", at(20), trusted=trusted).after
+    grown = run_changes.grant(record, record.gang.demand, None, "1 pod", at(20), trusted=trusted).after
     assert project(grown)["trusts"] == [{"pool": "l4", "nodes": 2}]
-    assert "trusts" not in project(run_steps.note_growth(grown, record.gang.demand * 2, at(30)).after)
+    assert "trusts" not in project(run_changes.note_growth(grown, record.gang.demand * 2, at(30)).after)
 
 
 def test_status_of_a_gang_with_pending_growth_shows_the_request_and_the_reason() -> None:
     record = make_record(Phase.RUNNING, gang=make_gang(1, cpu=1000, gpu=1))
     assert "growth" not in project(record)
     request = GrowthRequest(2, Resources({"cpu": 2500}), at(20), "InsufficientQuota", "2 more pods wait")
-    waits = run_steps.note_growth_request(record, request, at(20)).after
+    waits = run_changes.note_growth_request(record, request, at(20)).after
     shown = {
         "pods": 2,
         "requested": {"cpu": "2500m"},
@@ -549,14 +549,14 @@ def test_status_of_a_gang_with_pending_growth_shows_the_request_and_the_reason()
         "message": "2 more pods wait",
     }
     assert project(waits)["growth"] == shown
-    granted = run_steps.grant(waits, record.gang.demand, request, "1 pod may start", at(30)).after
+    granted = run_changes.grant(waits, record.gang.demand, request, "1 pod may start", at(30)).after
     assert project(granted)["growth"] == {**shown, "granted": {"cpu": "1", "nvidia.com/gpu": "1"}}
-    assert "growth" not in project(run_steps.note_growth_request(granted, None, at(40)).after)
+    assert "growth" not in project(run_changes.note_growth_request(granted, None, at(40)).after)
 
 
 def test_only_a_gang_that_grew_says_that_it_is_beyond_its_quota() -> None:
     record, shown = make_record(Phase.RUNNING), Shown(beyond_quota="too much")
-    grown = run_steps.note_growth(record, record.gang.demand * 2, at(10)).after
+    grown = run_changes.note_growth(record, record.gang.demand * 2, at(10)).after
     assert (project(grown, shown)["beyondQuota"], "beyondQuota" in project(grown)) == ("too much", False)
     assert "beyondQuota" not in project(record, shown)
 
@@ -564,7 +564,7 @@ def test_only_a_gang_that_grew_says_that_it_is_beyond_its_quota() -> None:
 def test_status_lists_as_many_held_resources_as_the_crd_has_room_for() -> None:
     demand = Resources({f"a{number}.example.com/device": 1 for number in range(70)})
     record = make_record(Phase.RUNNING, gang=Gang(demand, 1))
-    grown = run_steps.note_growth(record, demand + {"nvidia.com/gpu": 1}, at(10)).after
+    grown = run_changes.note_growth(record, demand + {"nvidia.com/gpu": 1}, at(10)).after
     schema = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     held = project(grown)["held"]
     assert len(held) == schema["held"]["maxProperties"]

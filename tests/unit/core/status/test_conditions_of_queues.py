@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.pending_reasons import LACKS_QUOTA
 from dispatcher.core.model.record import Borrower, Pending, Phase, QuotaSummary, Record
@@ -93,19 +93,19 @@ def test_waiting_has_the_facts_of_queues(pending: Pending, shown: dict[str, Any]
 def test_a_change_of_amounts_alone_is_no_news_and_the_first_amounts_stay() -> None:
     told = make_blocked(pending=SHORT)
     other = replace(SHORT, message="quota of a: cpu: needs 4, 1 available", quota=QuotaSummary("8", "7"))
-    assert queue_steps.block(told, other, at(3)) is None
+    assert queue_changes.block(told, other, at(3)) is None
     for news in (replace(other, resource="memory"), replace(other, queue="b")):
-        change = queue_steps.block(told, news, at(3))
+        change = queue_changes.block(told, news, at(3))
         assert change is not None
         assert change.after.pending == news
 
 
 def test_a_gang_not_evaluated_for_another_queue_than_before_shows_the_new_queue() -> None:
     behind = Pending("AwaitingHeadOfLine", "behind default/head, which waits", queue="a")
-    change = queue_steps.note_not_evaluated(make_record(), behind, at(3))
+    change = queue_changes.note_not_evaluated(make_record(), behind, at(3))
     assert change is not None
-    assert queue_steps.note_not_evaluated(change.after, replace(behind, message="behind"), at(4)) is None
-    moved = queue_steps.note_not_evaluated(change.after, replace(behind, queue="b"), at(4))
+    assert queue_changes.note_not_evaluated(change.after, replace(behind, message="behind"), at(4)) is None
+    moved = queue_changes.note_not_evaluated(change.after, replace(behind, queue="b"), at(4))
     assert moved is not None
     assert project(moved.after)["waiting"]["queue"] == "b"
 
@@ -115,7 +115,7 @@ def test_words_follow_the_pending_reason_until_the_dispatch() -> None:
     short_of_room = make_blocked(short_of_quota, WAITS, seconds=2)
     assert condition(short_of_room, "Backoff") == ("True", *OF_ROOM)
     again = make_blocked(short_of_room, Pending("InsufficientQuota", "quota of a", "cpu"), seconds=3)
-    dispatched = queue_steps.dispatch(again, "hub", at(4)).after
+    dispatched = queue_changes.dispatch(again, "hub", at(4)).after
     assert condition(dispatched, "Backoff") == ("False", *OF_QUOTA)
 
 
@@ -127,7 +127,7 @@ def test_preempted_gang_names_its_preemptor_and_the_reason_until_it_runs_again()
     assert condition(leaving, "Dispatched")[0] == condition(leaving, "Running")[0] == "False"
     assert (status["cluster"], "waiting" in status) == ("hub", False)
 
-    queued = removal_steps.removed(leaving, at(5)).after
+    queued = removal.removed(leaving, at(5)).after
     status = project(queued)
     assert condition(queued, "Backoff") == ("True", "PreemptionTriggered", WHY)
     assert status["waiting"] == {"reason": "PreemptionTriggered", "message": WHY, "cluster": "hub"}
@@ -137,8 +137,8 @@ def test_preempted_gang_names_its_preemptor_and_the_reason_until_it_runs_again()
     assert condition(waits, "Backoff") == ("True", "PreemptionTriggered", WHY)
     assert project(waits)["waiting"]["reason"] == "InsufficientQuota"
 
-    again = queue_steps.dispatch(waits, "hub", at(8)).after
-    runs = run_steps.mark_running(creation_steps.created(again, (), at(9)).after, at(10)).after
+    again = queue_changes.dispatch(waits, "hub", at(8)).after
+    runs = run_changes.mark_running(run_changes.created(again, (), at(9)).after, at(10)).after
     assert condition(runs, "Backoff")[0] == "False"
     assert project(runs)["state"] == "Running"
 
@@ -157,13 +157,13 @@ def test_drained_gang_says_that_its_queue_is_drained() -> None:
     why = "its queue b is stopped and drained"
     leaving = make_drained()
     assert condition(leaving, "PreemptCandidate") == ("True", "QueueStopped", why)
-    queued = removal_steps.removed(leaving, at(5)).after
+    queued = removal.removed(leaving, at(5)).after
     assert condition(queued, "Backoff") == ("True", "PreemptionTriggered", why)
 
 
 def test_preemptor_names_its_victims() -> None:
     message = "fits once default/other and 1 more are gone, which it preempts"
     pending = Pending(pending_reasons.AWAITING_RELEASE, message, cluster="hub")
-    record = queue_steps.begin_preempting(make_record(), pending, at(1)).after
+    record = queue_changes.begin_preempting(make_record(), pending, at(1)).after
     assert project(record)["waiting"] == {"reason": "AwaitingRelease", "message": message, "cluster": "hub"}
     assert condition(record, "Backoff") == ("True", *OF_ROOM)

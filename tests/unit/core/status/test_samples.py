@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle import queue_steps, run_steps
+from dispatcher.core.lifecycle import queue_changes, run_changes
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Pod, PodPhase
@@ -43,7 +43,7 @@ def counted(records: Iterable[Record], readings: Mapping[str, LedgerReading] | N
 def dispatched(name: str = "aw", cluster: str = "east", cpu: int = 4) -> Record:
     """An AppWrapper that holds so much."""
     queued = make_record(name=name, gang=make_gang(1, cpu=cpu))
-    return queue_steps.dispatch(queued, cluster, at(1)).after
+    return queue_changes.dispatch(queued, cluster, at(1)).after
 
 
 def node(name: str = "n1", *, usable: bool = True) -> Node:
@@ -136,7 +136,7 @@ def test_each_cluster_is_sampled_resource_by_resource() -> None:
 def test_sample_of_a_grown_gang_has_the_resources_it_holds() -> None:
     record = make_record(Phase.RUNNING)
     demand = record.gang.demand
-    moment = counted([run_steps.note_growth(record, demand * 3, at(10)).after])
+    moment = counted([run_changes.note_growth(record, demand * 3, at(10)).after])
     (queue,) = moment.queues()
     away = CapacitySample("hub", "cpu", 8000, 0, 0, 8000)
     assert queue.running_demand == demand * 3

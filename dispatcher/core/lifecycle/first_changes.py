@@ -1,4 +1,8 @@
-"""The first change of an AppWrapper: it is queued, suspended or rejected, or found running or ended already."""
+"""The first change of an AppWrapper, and those by what clusters have and the database does not know.
+
+A new AppWrapper is queued, suspended or rejected, or found running or ended already. The record of a restored database
+is older than the clusters, and corrected.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,23 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle.ageing import Ageing
-from dispatcher.core.lifecycle.condition_updates import new_condition, unknown_class
+from dispatcher.core.lifecycle.queue_changes import begin_attempt
+from dispatcher.core.lifecycle.record_change import (
+    after_requeue,
+    at_latest_time,
+    change_by,
+    live_attempt,
+    new_condition,
+    unknown_class,
+    with_false,
+    with_true,
+)
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import Attempt, Change, Condition, Event, ObjectRef, Pending, Record
+from dispatcher.core.model.record import Attempt, Change, Condition, Event, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
+from dispatcher.errors import IllegalTransition
 
 
 class Submission(Struct, frozen=True):
@@ -260,3 +275,85 @@ def _first(submission: Submission, cause: Cause, now: datetime, **fields: object
         attempt=after.attempts,
     )
     return Change(before=None, after=after, events=(event,), spec=submission.spec)
+
+
+@at_latest_time
+def end_missed_attempt(record: Record, message: str, now: datetime) -> Change:
+    """Ends an attempt that was over before the database was restored; its outcome is unknown."""
+    attempt = replace(live_attempt(record), ended_at=now, outcome="missed")
+    return change_by(
+        record,
+        Cause.FOUND_ENDED,
+        now,
+        note=message,
+        conditions=after_requeue(record.conditions, now),
+        reason="",
+        message="",
+        unhealthy=None,
+        eligible_at=None,
+        attempt=attempt,
+    )
+
+
+@at_latest_time
+def take_over(
+    record: Record, cluster: str, number: int, now: datetime, provisioning: Provisioning | None = None
+) -> Change:
+    """Continues attempt `number`, which the restored database lacks: missing objects are created, others are kept.
+
+    `provisioning` is its request for capacity (`core.lifecycle.provisioning.recovered`), if it has one.
+    """
+    if number <= record.attempts:
+        raise IllegalTransition(f"{record.uid}: attempt {number} is not later than {record.attempts}")
+    conditions = record.conditions
+    if record.phase is Phase.SUSPENDED:
+        conditions = with_false(conditions, ConditionType.SUSPENDED, now)
+        conditions = with_true(conditions, ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE)
+    return begin_attempt(
+        record, Cause.FOUND_RUNNING, cluster, number, conditions, now, provisioning=provisioning
+    )
+
+
+@at_latest_time
+def complete_missed(record: Record, kept_until: datetime | None, now: datetime) -> Change:
+    """Completes the record as its status says; the status shows what the database said before it was restored."""
+    conditions = with_true(record.conditions, ConditionType.COMPLETED, now, words.PODS_COMPLETED)
+    return _recall(record, Cause.FOUND_COMPLETED, "completed", conditions, kept_until, now)
+
+
+@at_latest_time
+def fail_missed(
+    record: Record, reason: str, message: str, kept_until: datetime | None, now: datetime
+) -> Change:
+    """Fails the record as its status says; the status shows what the database said before it was restored."""
+    message = one_line(message)
+    conditions = with_true(record.conditions, ConditionType.FAILED, now, reason, message)
+    return _recall(record, Cause.FOUND_FAILED, "failed", conditions, kept_until, now, (reason, message))
+
+
+def _recall(
+    record: Record,
+    cause: Cause,
+    outcome: str,
+    conditions: tuple[Condition, ...],
+    kept_until: datetime | None,
+    now: datetime,
+    because: tuple[str, str] = ("", ""),
+) -> Change:
+    """Ends the attempt that the restored database has as live; `kept_until` counts only if there is one."""
+    attempt, is_kept = record.attempt, record.holds_capacity
+    return change_by(
+        record,
+        cause,
+        now,
+        note=because[1],
+        conditions=with_false(conditions, ConditionType.SUSPENDED, now),
+        reason=because[0],
+        message=because[1],
+        pending=None,
+        blocked_since=None,
+        eligible_at=None,
+        unhealthy=None,
+        attempt=replace(attempt, ended_at=now, outcome=outcome) if attempt and is_kept else attempt,
+        kept_until=kept_until if is_kept else None,
+    )

@@ -13,18 +13,21 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.api.selector import Selector
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle import ageing
-from dispatcher.core.lifecycle.condition_updates import (
+from dispatcher.core.lifecycle.provisioning import failures_before
+from dispatcher.core.lifecycle.record_change import (
     after_block,
     after_requeue,
     after_suspend,
+    at_latest_time,
+    change_by,
     in_short,
+    live_attempt,
     noted_warning,
     with_false,
+    with_finished,
     with_true,
     with_unknown_class,
 )
-from dispatcher.core.lifecycle.provisioning import failures_before
-from dispatcher.core.lifecycle.record_change import at_latest_time, change_by, live_attempt, with_finished
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
 from dispatcher.core.model.pending_reasons import AWAITING_RELEASE
