@@ -28,8 +28,7 @@ from dispatcher.api.validation import LARGEST_SPEC, MOST_CONTAINERS, SpecSize
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.intake.intake import Intake, IntakeRules
-from dispatcher.controller.intake.label_resolver import LabelResolver
-from dispatcher.controller.intake.limits import Limits
+from dispatcher.controller.intake.limits import LabelResolver, Limits
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer

@@ -23,9 +23,7 @@ from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.attempts import Attempts, Members
 from dispatcher.controller.intake.author_check import AuthorCheck, watch_policy
 from dispatcher.controller.intake.intake import Intake, IntakeRules
-from dispatcher.controller.intake.label_resolver import LabelResolver
-from dispatcher.controller.intake.limits import Limits
-from dispatcher.controller.intake.namespaces import Namespaces
+from dispatcher.controller.intake.limits import LabelResolver, Limits, Namespaces
 from dispatcher.controller.intake.priority_class_watch import PriorityClassWatch
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.members.cluster import Cluster
@@ -37,11 +35,10 @@ from dispatcher.controller.members.pod_defaults import PodDefaultsOfClusters
 from dispatcher.controller.members.potential_trust import PoolsFailed, PotentialTrust
 from dispatcher.controller.reconcile.acts import Acts
 from dispatcher.controller.reconcile.creation import Creator
-from dispatcher.controller.reconcile.event_recorder import StepRecorder, event_about
+from dispatcher.controller.reconcile.event_recorder import LoopReport, StepRecorder, event_about
 from dispatcher.controller.reconcile.observer import Observer
-from dispatcher.controller.reconcile.pacing import Pacing
 from dispatcher.controller.reconcile.reconciler import Reconciler, lane_of
-from dispatcher.controller.reconcile.result import Results
+from dispatcher.controller.reconcile.result import Pacing, Results
 from dispatcher.controller.reconcile.status_writer import StatusWriter
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
@@ -49,20 +46,16 @@ from dispatcher.controller.scheduling.garbage import look_at_all_again
 from dispatcher.controller.scheduling.queue_watch import QueueWatch
 from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.controller.upkeep.concerned import ConcernedAppWrappers
 from dispatcher.controller.upkeep.declaration_keeper import DeclarationKeeper
 from dispatcher.controller.upkeep.field_check import FieldCheck
-from dispatcher.controller.upkeep.first_policies import FirstPolicies
-from dispatcher.controller.upkeep.housekeeping import Housekeeping
-from dispatcher.controller.upkeep.loop_report import LoopReport
+from dispatcher.controller.upkeep.housekeeping import Housekeeping, Sampler
 from dispatcher.controller.upkeep.metrics import Sources, gather
 from dispatcher.controller.upkeep.orphan_gc import OrphanCollector
 from dispatcher.controller.upkeep.outlook_keeper import OutlookKeeper
 from dispatcher.controller.upkeep.queue_status_writer import QueueStatusWriter
 from dispatcher.controller.upkeep.restore_recovery import RestoreRecovery
-from dispatcher.controller.upkeep.sampler import Sampler
 from dispatcher.controller.upkeep.snapshot_keeper import SnapshotKeeper
-from dispatcher.controller.upkeep.takeover import for_each, load
+from dispatcher.controller.upkeep.takeover import ConcernedAppWrappers, FirstPolicies, for_each, load
 from dispatcher.controller.upkeep.usage_keeper import UsageKeeper
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.namespace_bounds import Ceiling, QueueBound

@@ -19,9 +19,8 @@ from dispatcher.api.names import (
 )
 from dispatcher.api.selector import selector_of
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.controller.members.declared_member import InvalidMember
-from dispatcher.controller.members.declared_member import decode as decode_member
-from dispatcher.controller.members.member import AnotherCluster, Unlisted, closed_for
+from dispatcher.controller.members.member import AnotherCluster, InvalidMember, Unlisted, closed_for
+from dispatcher.controller.members.member import decode as decode_member
 from dispatcher.core.intake.status_end import end_in_status
 from dispatcher.core.kinds import drift
 from dispatcher.core.kinds.built_in import ROWS

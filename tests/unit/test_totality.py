@@ -27,8 +27,8 @@ from dispatcher.api.potential_schema import parse_potential
 from dispatcher.api.provisioning_schema import parse_provisioning
 from dispatcher.api.selector import parse_selector
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.controller.intake import namespaces, priority_class_watch
-from dispatcher.controller.members import cluster, declared_member
+from dispatcher.controller.intake import limits, priority_class_watch
+from dispatcher.controller.members import cluster, member
 from dispatcher.controller.scheduling import queue_watch
 from dispatcher.core.kinds import drift
 from dispatcher.core.kinds.asked import asked_of, makes_pods_in_order, named_to_delete
@@ -446,7 +446,7 @@ READERS: Final[Mapping[str, Reader]] = {
     "granted": Reader(APPWRAPPER["status"], lambda raw: granted_in(raw) if isinstance(raw, dict) else None),
     "breakdown": Reader(APPWRAPPER, breakdown_of, (("apiVersion",),), (SpecError,)),
     "member": Reader(MEMBER, parse_member_cluster, ALWAYS, (SpecError,)),
-    "declared-member": Reader(MEMBER, declared_member.decode, ALWAYS),
+    "declared-member": Reader(MEMBER, member.decode, ALWAYS),
     "queue": Reader(QUEUE, parse_dispatch_queue, errors=(DocumentError,)),
     "declared-queue": Reader(QUEUE, forest_of, ALWAYS),
     "quota-subtree": Reader(SUBTREE, lambda raw: read_quota_subtrees([raw])),
@@ -456,7 +456,7 @@ READERS: Final[Mapping[str, Reader]] = {
     "kinds": Reader(DECLARED, lambda raw: read_declarations(Entry(raw, "")), errors=(DocumentError,)),
     "scenario": Reader(SCENARIO, parse_scenario, errors=(DocumentError,)),
     "node": Reader(make_node("n"), decode_node, ALWAYS),
-    "namespace": Reader(OWNED, namespaces._decode, ALWAYS),
+    "namespace": Reader(OWNED, limits._decode, ALWAYS),
     "namespace-of-member": Reader(OWNED, cluster._namespace, ALWAYS),
     "pod": Reader(POD, decode_pod, (("metadata",), *ALWAYS)),
     "pod-without-identity": Reader(POD, decode_pod, errors=(NotAPod,)),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from msgspec import Struct
 
+from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
-from dispatcher.controller.intake.request_search import ClassOf
 from dispatcher.controller.intake.specs import Specs, owner_of
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.potential_trust import PoolsFailed
@@ -16,10 +16,14 @@ from dispatcher.core.kinds.manifest import Owner, reference
 from dispatcher.core.kinds.provisioning_request import refs_of
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.step import Loss
+from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.seals import Seals
 from dispatcher.kube.object_client import Mark
+
+ClassOf = Callable[[Gang, Iterable[str], str], ProvisioningClass | None]
+"""The class from which a gang in these queues requests its capacity in the cluster of that name; None without one."""
 
 
 class Members(Struct, frozen=True):

@@ -21,8 +21,7 @@ from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.conditions import approvals_in
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.validation import check_no_secret_values, has_secret_values, refusal
-from dispatcher.controller.intake.adoption import Adoption
-from dispatcher.controller.intake.anchor_search import FoundAttempts
+from dispatcher.controller.intake.attempt_search import Adoption, FoundAttempts
 from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.intake.author_check import AuthorCheck
 from dispatcher.controller.intake.limits import Limits

@@ -1,27 +1,193 @@
-"""The rules of intake for a namespace: for declared demand, its labels, priority ceilings and the queue bound."""
+"""The rules of intake for a namespace: for declared demand, its labels, priority ceilings and the queue bound.
+
+The hub's namespaces: their labels, and their priority ceilings from annotations; only metadata is read.
+
+If the dispatcher may not list namespaces, they have no labels and the default ceiling, and the log says so.
+
+What the labels of AppWrappers and of their namespaces ask for, with the facts of the hub that they depend on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dispatcher import log
 from dispatcher.api.appwrapper import AppWrapperSpec
-from dispatcher.api.conditions import granted_in
+from dispatcher.api.conditions import ConditionType, granted_in
 from dispatcher.api.mutable_spec import MutableSpec
-from dispatcher.controller.intake.label_resolver import LabelResolver
-from dispatcher.core.intake.namespace_bounds import Ceiling, QueueBound
+from dispatcher.api.names import MAX_PRIORITY, MAX_PRIORITY_SLOPE
+from dispatcher.controller.members.first_lists import FirstLists
+from dispatcher.core.intake.namespace_bounds import Ceiling, QueueBound, ceiling_of, unreadable
+from dispatcher.core.intake.priority_classes import PriorityClasses, ResolvedPriority
+from dispatcher.core.intake.queue_labels import queues_of
 from dispatcher.core.kinds import pod_defaults, template_fields
 from dispatcher.core.kinds.cluster_defaults import ChargeRule
 from dispatcher.core.kinds.demand import Charge, charge_of
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.lifecycle import approvals
 from dispatcher.core.lifecycle.first_changes import Submission
+from dispatcher.core.lifecycle.record_change import noted_warning
 from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.queues.access import queue_name
+from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.forest import Forest
 from dispatcher.kube.appwrappers import AppWrapperView
+from dispatcher.kube.client import ClusterClient, Json
+from dispatcher.kube.reflector import Extent, Reflector
+from dispatcher.text import mapping_of, texts_of
+
+PATH: Final = "/api/v1/namespaces"
+
+
+class _Namespace(Struct, frozen=True):
+    name: str
+    annotations: Mapping[str, str]
+    labels: Mapping[str, str]
+
+    @property
+    def relevant(self) -> tuple[Mapping[str, str], str]:
+        """What AppWrappers in the namespace depend on: its ceilings and the queue that it names."""
+        return self.annotations, queue_name(self.labels)
+
+
+_UNKNOWN: Final = _Namespace("", {}, {})
+
+
+class Namespaces:
+    """Ceilings and labels by namespace.
+
+    `on_change` is called with a namespace's name when its ceiling or its queue changes, and `on_labels` when any label
+    of a namespace does.
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        default: Ceiling,
+        on_change: Callable[[str], None],
+        on_labels: Callable[[], None],
+    ) -> None:
+        self._default = default
+        self._on_change = on_change
+        self._on_labels = on_labels
+        self._ceilings: dict[str, Ceiling] = {}
+        self._labels: dict[str, Mapping[str, str]] = {}
+        self._reflector = Reflector(
+            "hub-namespaces", client, _path, _decode, self._changed, extent=Extent(contents=False)
+        )
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        await self._reflector.run()
+
+    async def wait_until_listed(self) -> None:
+        """Return once namespaces were listed, or the API server has refused the list."""
+        await self._reflector.heard.wait()
+        if self._reflector.is_forbidden:
+            _log.warning(
+                "ceilings_unknown", remedy="apply manifests/base/hub.yaml: namespaces cannot be listed"
+            )
+
+    @property
+    def first_lists(self) -> FirstLists:
+        """The watch of namespaces; a refusal counts as its answer."""
+        return [(self._reflector, self._reflector.heard)]
+
+    def ceiling_of(self, namespace: str) -> Ceiling:
+        """The ceiling of a namespace."""
+        return self._ceilings.get(namespace, self._default)
+
+    def priorities(self) -> dict[str, int | None]:
+        """The highest priority of each namespace with another ceiling than the default one; None is no bound."""
+        found = ((name, each.priority) for name, each in self._ceilings.items())
+        return {name: priority for name, priority in found if priority != self._default.priority}
+
+    def labels_of(self, namespace: str) -> Mapping[str, str]:
+        """The labels of a namespace; none if it is unknown."""
+        return self._labels.get(namespace, {})
+
+    @property
+    def labels(self) -> Mapping[str, Mapping[str, str]]:
+        """The labels of every namespace that has any, by its name; the mapping is current, and not to be changed."""
+        return self._labels
+
+    def _changed(self, _uid: str, old: _Namespace | None, new: _Namespace | None) -> None:
+        changed = new or old
+        if changed is None or old == new:
+            return
+        if new is None:
+            self._ceilings.pop(changed.name, None)
+            self._labels.pop(changed.name, None)
+        else:
+            self._note(new)
+        before, after = old or _UNKNOWN, new or _UNKNOWN
+        if before.relevant != after.relevant:
+            self._on_change(changed.name)
+        if before.labels != after.labels:
+            self._on_labels()
+
+    def _note(self, namespace: _Namespace) -> None:
+        self._ceilings[namespace.name] = ceiling_of(namespace.annotations, self._default)
+        self._labels[namespace.name] = namespace.labels
+        for key in unreadable(namespace.annotations):
+            _log.warning("ceiling_unreadable", namespace=namespace.name, annotation=key, counts_as=0)
+
+
+async def _path() -> str:
+    return PATH
+
+
+def _decode(raw: Json) -> _Namespace | None:
+    """The annotations about ceilings, and all labels; None without any."""
+    metadata = raw["metadata"]
+    annotations, labels = mapping_of(metadata.get("annotations")), texts_of(metadata.get("labels"))
+    ours = {key: str(annotations[key]) for key in (MAX_PRIORITY, MAX_PRIORITY_SLOPE) if key in annotations}
+    return _Namespace(metadata["name"], ours, labels) if ours or labels else None
+
+
+class LabelResolver(Struct, frozen=True):
+    """Resolves labels.
+
+    `labels_of` are the labels of a namespace, `queues` the declared queues, `classes` the hub's priority classes.
+    """
+
+    labels_of: Callable[[str], Mapping[str, str]]
+    queues: Callable[[], DeclaredQueues]
+    classes: Callable[[], PriorityClasses]
+
+    def queues_of(self, view: AppWrapperView) -> tuple[str, ...]:
+        """The names of the queues that an AppWrapper asks for now; they need not exist."""
+        declared = self.queues()
+        return queues_of(view.labels, self.labels_of(view.namespace), declared.trees, declared.names)
+
+    def prioritised(
+        self, view: AppWrapperView, asked: MutableSpec, record: Record | None = None
+    ) -> MutableSpec:
+        """The mutable spec of an AppWrapper with the priority of its class, if it names one instead of a priority.
+
+        The preemption policy of the class counts with any priority. While it is not sure that the class is gone, its
+        priority and policy are those of the `record`.
+        """
+        found = self.classes().resolve(asked.priority, view.labels)
+        if record is not None and _is_kept(found, record):
+            priority = asked.priority or record.priority
+            return replace(asked, priority=priority, never_preempts=record.class_never_preempts)
+        return replace(asked, priority=found.value, never_preempts=found.never_preempts)
+
+    def unknown_class(self, view: AppWrapperView, asked: MutableSpec, record: Record | None = None) -> str:
+        """A sentence that there is no class of the name that counts; empty if there is, or if no name counts."""
+        found = self.classes().resolve(asked.priority, view.labels)
+        return "" if record is not None and _is_kept(found, record) else found.unknown_class
+
+
+def _is_kept(found: ResolvedPriority, record: Record) -> bool:
+    """True if a record knew the class, which is not surely gone: a record says so if its class was unknown."""
+    return found.is_unsure and not noted_warning(record, ConditionType.PRIORITY_CLASS_UNKNOWN)
+
 
 _log = log.get("limits")
 

@@ -23,10 +23,19 @@ from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import Selector
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.connector import ConnectionCallbacks, Connector, Means
-from dispatcher.controller.members.declared_member import InvalidMember, decode
-from dispatcher.controller.members.member import Member, closed_by_operator, required_kinds
-from dispatcher.controller.members.member_status_writer import MemberStatusWriter
-from dispatcher.controller.members.membership import MEMBER_REMOVED, MEMBERS_UNKNOWN, Membership
+from dispatcher.controller.members.member import (
+    InvalidMember,
+    Member,
+    closed_by_operator,
+    decode,
+    required_kinds,
+)
+from dispatcher.controller.members.membership import (
+    MEMBER_REMOVED,
+    MEMBERS_UNKNOWN,
+    Membership,
+    MemberStatusWriter,
+)
 from dispatcher.controller.members.potential_trust import declare_pools
 from dispatcher.core.lifecycle.step import Loss
 from dispatcher.core.model import pending_reasons

@@ -1,4 +1,7 @@
-"""One declared member cluster: its declaration, and the state of its connection."""
+"""One declared member cluster: its declaration, and the state of its connection.
+
+A MemberCluster as its declaration says, or the error of a declaration that cannot be read.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,15 @@ from msgspec import Struct, field
 
 from dispatcher import errors
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy
-from dispatcher.api.membercluster import MemberCluster
+from dispatcher.api.membercluster import MemberCluster, parse_member_cluster
+from dispatcher.api.potential import PotentialNodes
 from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.api.spec_errors import SpecError
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.lifecycle.step import Loss
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.cluster_errors import RecentErrors
-from dispatcher.core.model.potential import FULL_TRUST, Trust
+from dispatcher.core.model.potential import FULL_TRUST, Trust, pools_of
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.requirements import ClusterRequirements, Kind
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -206,3 +211,28 @@ def closed_for(error: Exception) -> Closed:
             return Closed(pending_reasons.UNREACHABLE, f"its API server is too busy to answer: {error}")
         case _:
             return Closed(pending_reasons.UNREACHABLE, f"its API server does not answer: {error}")
+
+
+class InvalidMember(Struct, frozen=True):
+    """A MemberCluster that cannot be parsed, with the error in a sentence."""
+
+    name: str
+    message: str
+
+
+def decode(raw: Json) -> MemberCluster | InvalidMember:
+    """Read a MemberCluster; one that cannot be parsed is an `InvalidMember`."""
+    try:
+        declared = parse_member_cluster(raw)
+        _check_pools(declared.potential)
+        return declared
+    except SpecError as error:
+        return InvalidMember(raw["metadata"]["name"], one_line(str(error)))
+
+
+def _check_pools(declared: PotentialNodes) -> None:
+    """Refuse amounts that the API server accepts and a quantity cannot represent, such as 1e99."""
+    try:
+        pools_of(declared)
+    except QuantityError as error:
+        raise SpecError("spec.potential", str(error), "Change the value") from error

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from dispatcher import errors, log
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.controller.upkeep.cluster_facts import Clusters, ClusterState, facts_of, states_of
+from dispatcher.controller.upkeep.snapshot_keeper import Clusters, ClusterState, facts_of, states_of
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
 from dispatcher.core.scheduling.isolation import BARRED_FOR

@@ -26,9 +26,15 @@ from msgspec.structs import replace
 from dispatcher import errors, log
 from dispatcher.api.conditions import State
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.controller.intake.anchor_search import FoundAttempt, note_found, note_unanswered
+from dispatcher.controller.intake.attempt_search import (
+    REQUEST_KIND,
+    FoundAttempt,
+    UnknownAttempt,
+    find_request,
+    note_found,
+    note_unanswered,
+)
 from dispatcher.controller.intake.attempts import Attempts
-from dispatcher.controller.intake.request_search import REQUEST_KIND, UnknownAttempt, find_request
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer

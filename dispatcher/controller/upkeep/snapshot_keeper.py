@@ -2,23 +2,122 @@
 
 A cluster is written when its facts have changed, and no cluster more often than once in `period`. The work grows with
 the nodes and pods of the clusters that changed; it runs in slices, and the compression in a thread.
+
+Gathers the facts of each cluster from the leader's memory: those that explanations of its decisions start from.
+
+The work grows with the nodes and pods of a cluster and runs in slices.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+from msgspec import Struct, field
 
 from dispatcher import errors, log
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.controller.upkeep.cluster_facts import Clusters, ClusterState, facts_of, states_of
 from dispatcher.core.kinds.cluster_defaults import DefaultsSurvey
-from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
+from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.backfill_reservation import Reservation
+from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.leader_snapshot import (
+    ClusterFacts,
+    OwnedPods,
+    SchedulingRules,
+    count_pods_by_place,
+)
+from dispatcher.core.scheduling.node_snapshot import Use
+from dispatcher.core.scheduling.sharing.quota_reservations import NO_QUOTA_RESERVATIONS, QuotaReservations
+from dispatcher.core.scheduling.sharing.surplus import Surplus
+from dispatcher.core.scheduling.world_facts import Cluster
 from dispatcher.store import snapshot_document
 from dispatcher.store.snapshots import SnapshotStore
+
+NO_SURVEYS: Final[Mapping[str, DefaultsSurvey]] = {}
+
+
+class Clusters(Protocol):
+    """The clusters of the snapshot."""
+
+    @property
+    def ledgers(self) -> Mapping[str, CapacityLedger]:
+        """The ledger of each connected cluster."""
+
+    def snapshots(self, requirements: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
+        """A snapshot of each cluster, for a cycle over gangs with these requirements."""
+
+    def reserve_of(self, cluster: str) -> Resources:
+        """The reserve of a cluster."""
+
+
+class ClusterState(Struct, frozen=True):
+    """The facts of a cluster at one moment, to be compared with those of another moment.
+
+    `uses` differ where a pod was bound as planned, which frees nothing. `defaults` are those of pods, None where they
+    were not surveyed. `surplus` are the surplus pods of gangs there, by the uid of the AppWrapper. `quota` are the
+    reservations of quota, which belong to no cluster.
+    """
+
+    snapshot: ClusterSnapshot
+    reservations: Mapping[str, Reservation]
+    uses: Mapping[str, Use]
+    rules: SchedulingRules
+    defaults: DefaultsSurvey | None = None
+    surplus: Mapping[str, Surplus] = field(default_factory=dict)
+    quota: QuotaReservations = NO_QUOTA_RESERVATIONS
+
+
+def states_of(
+    cache: Cache,
+    clusters: Clusters,
+    rules: SchedulingRules,
+    surveys: Mapping[str, DefaultsSurvey] = NO_SURVEYS,
+) -> dict[str, ClusterState]:
+    """The state of each cluster now, by name; `surveys` are the defaults of pods there."""
+    pending = cache.pending_queue
+    cache.follow_terms()
+    snapshots = clusters.snapshots(pending.requirements())
+    by_cluster: dict[str, dict[str, Reservation]] = {name: {} for name in snapshots}
+    for uid, reservation in pending.reservations.items():
+        by_cluster.get(reservation.cluster, {})[uid] = reservation
+    quota = QuotaReservations.of(cache.backfills.quota.state)
+    surplus: dict[str, dict[str, Surplus]] = {name: {} for name in snapshots}
+    for uid, found in cache.surplus().items():
+        surplus.get(cache.cluster_of(uid), {})[uid] = found
+    return {
+        name: ClusterState(
+            each,
+            by_cluster[name],
+            each.capacity.nodes.uses if each.capacity.nodes else {},
+            rules,
+            surveys.get(name),
+            surplus[name],
+            quota,
+        )
+        for name, each in snapshots.items()
+    }
+
+
+async def facts_of(state: ClusterState, clusters: Clusters, now: datetime, slices: Slices) -> ClusterFacts:
+    """The facts of a cluster; its nodes and pods are those of the time of the call."""
+    snapshot = state.snapshot
+    ledger = clusters.ledgers.get(snapshot.name)
+    if ledger is None:
+        cluster, pods = Cluster.of(snapshot, (), NOTHING), tuple[OwnedPods, ...]()
+    else:
+        cluster = Cluster.of(snapshot, ledger.nodes(), clusters.reserve_of(snapshot.name))
+        pods = await slices.run(count_pods_by_place(ledger.pods(), ledger.concerns_terms))
+    return ClusterFacts(
+        cluster, pods, state.rules, state.reservations, now, state.defaults, state.surplus, state.quota
+    )
+
 
 _log = log.get("snapshot")
 

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from dispatcher.api.names import MEMBERS_PATH
-from dispatcher.controller.intake.namespaces import PATH as NAMESPACES
+from dispatcher.controller.intake.limits import PATH as NAMESPACES
 from dispatcher.controller.members.first_lists import NotListed
 from dispatcher.core.model.clock import Clock
 from dispatcher.core.model.seals import Seals

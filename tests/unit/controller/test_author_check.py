@@ -18,10 +18,10 @@ from dispatcher.controller.intake.author_check import (
     AT_ONCE_IN_A_NAMESPACE,
     LONGEST_UNSERVED_SECONDS,
     POLICY_SECONDS,
+    SECONDS,
     AuthorCheck,
     watch_policy,
 )
-from dispatcher.controller.intake.served_kinds import SECONDS
 from dispatcher.core.intake.authorization import Access
 from dispatcher.core.model.record import Phase, Record
 from tests.builders import make_appwrapper, make_template

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from dispatcher.controller.intake.specs import Specs
-from dispatcher.controller.upkeep import first_policies
-from dispatcher.controller.upkeep.first_policies import FirstPolicies
+from dispatcher.controller.upkeep import takeover
+from dispatcher.controller.upkeep.takeover import FirstPolicies
 from dispatcher.core.model.record import Phase
 from tests.builders import make_appwrapper, make_template
 from tests.unit.controller.store import FakeStore
@@ -89,7 +89,7 @@ async def test_gang_whose_appwrapper_went_meanwhile_is_looked_at(world: World) -
 async def test_policies_of_many_gangs_are_read_together(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first_policies, "AT_ONCE", 2)
+    monkeypatch.setattr(takeover, "AT_ONCE", 2)
     gangs = [make_appwrapper(name, make_template(name=name)) for name in ("a", "b", "c")]
     uids = [(await world.brought_to(Phase.RUNNING, each)).uid for each in gangs]
     leader = NextLeader(world)

@@ -13,7 +13,7 @@ from aiohttp import web
 from dispatcher import errors
 from dispatcher.api.annotations import UNKNOWN, Submitter
 from dispatcher.api.names import FINALIZER, GROUPS_ANNOTATION, UID_LABEL, USER_ANNOTATION
-from dispatcher.controller.intake.anchor_search import SEARCH_SECONDS
+from dispatcher.controller.intake.attempt_search import SEARCH_SECONDS
 from dispatcher.controller.intake.intake import LARGEST_BATCH_BYTES
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.core.kinds.manifest import anchor_name, build

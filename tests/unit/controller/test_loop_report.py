@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from dispatcher.controller.upkeep import loop_report
-from dispatcher.controller.upkeep.loop_report import LoopReport
+from dispatcher.controller.reconcile import event_recorder
+from dispatcher.controller.reconcile.event_recorder import LoopReport
 from dispatcher.core.lifecycle import queue_changes, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN, Reason
@@ -151,7 +151,7 @@ async def test_failed_question_is_logged_and_the_next_preemption_asks_again(fail
 
 
 async def test_more_victims_than_fit_a_question_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_report, "MOST_VICTIMS", 2)
+    monkeypatch.setattr(event_recorder, "MOST_VICTIMS", 2)
     bench = Bench()
     async with running(bench.report.run()):
         await bench.note(preemption("a", "b"), preemption("b", "c"), preemption("c", "a"))
@@ -159,7 +159,7 @@ async def test_more_victims_than_fit_a_question_are_left_out(monkeypatch: pytest
 
 
 async def test_oldest_reports_are_forgotten_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_report, "MOST_REPORTED", 1)
+    monkeypatch.setattr(event_recorder, "MOST_REPORTED", 1)
     bench = Bench()
     async with running(bench.report.run()):
         for victim, preemptor in ("ab", "bc", "bc", "ab"):

@@ -14,7 +14,7 @@ from dispatcher.controller.members.membership import MEMBER_REMOVED, MEMBERS_UNK
 from dispatcher.controller.scheduling.absence import LASTS_SECONDS
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.controller.upkeep.cluster_facts import facts_of, states_of
+from dispatcher.controller.upkeep.snapshot_keeper import facts_of, states_of
 from dispatcher.core.model import incremental, pending_reasons
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.scheduling.cluster_filters import Closed

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from dispatcher.api.names import MAX_PRIORITY, QUEUE_LABEL
-from dispatcher.controller.intake.namespaces import PATH, Namespaces
+from dispatcher.controller.intake.limits import PATH, Namespaces
 from dispatcher.core.intake.namespace_bounds import Ceiling
 from dispatcher.kube.client import METADATA_LIST, ClusterClient
 from tests.fakes import FakeApiServer, answer, never, refusal, watch

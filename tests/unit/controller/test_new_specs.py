@@ -9,8 +9,7 @@ import pytest
 
 from dispatcher import errors
 from dispatcher.api.validation import LARGEST_SPEC, MOST_CONTAINERS
-from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
-from dispatcher.controller.intake.new_specs import NewSpecs
+from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer, NewSpecs
 from dispatcher.core.model.record import Phase
 from dispatcher.kube.appwrappers import AppWrapperView
 from tests.builders import make_appwrapper, make_template

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from dispatcher.controller.reconcile.pacing import Pacing, Withdrawals
+from dispatcher.controller.reconcile.result import Pacing, Withdrawals
 from tests.builders import NOW, at
 
 

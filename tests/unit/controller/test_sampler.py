@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from dispatcher import errors
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.controller.upkeep.sampler import Sampler
+from dispatcher.controller.upkeep.housekeeping import Sampler
 from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.status.samples import CapacitySample, LedgerReading, QueueSample

@@ -16,17 +16,15 @@ from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.attempts import Attempts, Members
 from dispatcher.controller.intake.author_check import AuthorCheck
 from dispatcher.controller.intake.intake import Intake, IntakeRules
-from dispatcher.controller.intake.label_resolver import LabelResolver
-from dispatcher.controller.intake.limits import Limits
+from dispatcher.controller.intake.limits import LabelResolver, Limits
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.potential_trust import PoolsFailed
 from dispatcher.controller.reconcile.acts import Acts
 from dispatcher.controller.reconcile.creation import Creator
 from dispatcher.controller.reconcile.observer import Observer
-from dispatcher.controller.reconcile.pacing import Pacing
 from dispatcher.controller.reconcile.reconciler import Reconciler, lane_of
-from dispatcher.controller.reconcile.result import Result, Results
+from dispatcher.controller.reconcile.result import Pacing, Result, Results
 from dispatcher.controller.reconcile.status_writer import StatusWriter
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
