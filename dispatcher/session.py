@@ -435,7 +435,6 @@ class Session:
             self._attempts,
             self._intake,
             creator,
-            self._limits,
             self._pacing,
             self._recorder.offer,
             self._members,

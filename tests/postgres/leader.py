@@ -18,10 +18,10 @@ from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import provisioning, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
-from dispatcher.core.lifecycle.decision import decide, finished_items, requested_requirements, retry_pause
+from dispatcher.core.lifecycle.decision import decide, finished_items, retry_pause
 from dispatcher.core.lifecycle.health import ObservedObjects, keeps_what_ended
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.lifecycle.step import Decision, ObservedState, Step
+from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do, ObservedState
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.nodes import Node
@@ -263,58 +263,30 @@ class Leader:
 
     def _act(self, record: Record, wish: Wish, decision: Decision, luck: Luck) -> Change | None:
         now, terms = self.now, wish.terms
-        match decision.step:
-            case Step.NOOP | Step.TAKE_IN | Step.REMOVE_FINALIZER | Step.ADMIT_PODS | Step.DELETE_PODS:
+        if isinstance(decision, Commit):
+            return decision.change
+        match decision.act:
+            case Act.NOOP | Act.TAKE_IN | Act.REMOVE_FINALIZER | Act.ADMIT_PODS | Act.DELETE_PODS:
                 return None
-            case Step.TAKE_BACK_GROWTH:
+            case Act.TAKE_BACK_GROWTH:
                 raise AssertionError("no growth of these lives is on trust")
-            case Step.DELETE:
+            case Act.DELETE:
                 return removal.delete(record, now)
-            case Step.REPRIORITISE:
-                return queue_changes.reprioritise(record, wish.asked.priority, wish.asked.priority_slope, now)
-            case Step.REDIRECT:
-                return queue_changes.redirect(record, requested_requirements(record, wish.asked), now)
-            case Step.FOLLOW_APPROVALS:
+            case Act.FOLLOW_APPROVALS:
                 if wish.awaits is None:
                     return queue_changes.approve(record, now)
                 return queue_changes.await_approvals(record, wish.awaits, now)
-            case Step.MOVE:
-                return queue_changes.move(record, wish.queues, now)
-            case Step.SUSPEND:
-                return queue_changes.suspend(record, now, decision.done)
-            case Step.RESUME:
-                return queue_changes.resume(record, now)
-            case Step.CREATE:
+            case Act.CREATE:
                 return _create(record, terms, luck, now)
-            case Step.REQUEST_CAPACITY:
+            case Act.REQUEST_CAPACITY:
                 return provisioning.note(record, "requested", now, f"request-{record.attempts}")
-            case Step.NOTE_PROVISIONING:
-                return provisioning.note(record, decision.message, now)
-            case Step.TAKE_PROVISIONED:
-                return provisioning.provisioned(record, decision.message, now)
-            case Step.LEAVE_CLUSTER:
-                return provisioning.leave(record, decision.message, now)
-            case Step.REQUEST_ELSEWHERE:
+            case Act.REQUEST_ELSEWHERE:
                 return provisioning.fail(record, decision.message, luck is Luck.NOT_NOW, now)
-            case Step.MARK_RUNNING:
-                return run_changes.mark_running(record, now)
-            case Step.NOTE_HEALTH_ISSUE:
+            case Act.NOTE_HEALTH_ISSUE:
                 return run_changes.note_health_issue(record, decision.reason, decision.message, now)
-            case Step.NOTE_RECOVERY:
-                return run_changes.recover(record, now)
-            case Step.NOTE_GROWTH:
-                return run_changes.note_growth(record, self.there[record.uid].taken, now)
-            case Step.NOTE_DONE:
-                return run_changes.note_done(record, decision.done, now)
-            case Step.NOTE_PROGRESS:
-                return run_changes.complete_some(record, decision.done, now)
-            case Step.REQUEUE | Step.FAIL:
+            case Act.REQUEUE | Act.FAIL:
                 return end_of_attempt(record, decision, terms, "", now)
-            case Step.ABANDON:
-                return removal.abandon(record, decision.message, now)
-            case Step.LOSE:
-                return removal.lose(record, decision.message, now)
-            case Step.COMPLETE | Step.REMOVE | Step.CONFIRM_GONE | Step.EXPIRE:
+            case Act.COMPLETE | Act.REMOVE | Act.CONFIRM_GONE | Act.EXPIRE:
                 return _end(record, terms, decision, now) if luck is Luck.GOOD else None
             case never:
                 assert_never(never)
@@ -406,14 +378,14 @@ def _object(record: Record, item: int) -> ObjectRef:
     return ObjectRef(item, "batch/v1", "Job", record.namespace, f"{record.name}-{item}", uid)
 
 
-def _end(record: Record, terms: LifecyclePolicy, decision: Decision, now: datetime) -> Change:
-    match decision.step:
-        case Step.COMPLETE:
+def _end(record: Record, terms: LifecyclePolicy, decision: Do, now: datetime) -> Change:
+    match decision.act:
+        case Act.COMPLETE:
             return run_changes.complete(record, decision.done, now + terms.kept_completed, now)
-        case Step.REMOVE:
+        case Act.REMOVE:
             kept_until = now + terms.kept_failed if keeps_what_ended(record) else None
             return removal.removed(record, now, kept_until)
-        case Step.EXPIRE:
+        case Act.EXPIRE:
             return removal.expire(record, now)
         case _:
             return removal.release(record, now)

@@ -6,29 +6,26 @@ Pods of gangs that grow by grants: removes the dispatcher's scheduling gate, and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Final, assert_never
 
 from dispatcher import errors, log
 from dispatcher.controller.intake.attempts import Attempts, Members
 from dispatcher.controller.intake.intake import Intake
-from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.reconcile.creation import Creator
 from dispatcher.controller.reconcile.event_recorder import event_about
 from dispatcher.controller.reconcile.remediation import Remediator, Remover, pools_failed
 from dispatcher.controller.reconcile.result import NOTHING, Pacing, Result, Withdrawals, poll
-from dispatcher.core.lifecycle import approvals, provisioning, queue_changes, removal, run_changes
-from dispatcher.core.lifecycle.decision import requested_requirements
-from dispatcher.core.lifecycle.growth import admissible, taken_soon, with_pods, without_unplaced
-from dispatcher.core.lifecycle.step import Decision, ObservedState, Step
+from dispatcher.core.lifecycle import approvals, queue_changes, removal, run_changes
+from dispatcher.core.lifecycle.growth import without_unplaced
+from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do, ObservedState
 from dispatcher.core.model.growth import GatedPod, PodRef
-from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.record import Record
 from dispatcher.core.status.events import UserEvent, pods_not_admitted, pods_not_deleted
 from dispatcher.kube.events import EventAbout
 
 
 class Acts:
-    """One act for each step. Every act may be repeated: a crash before the commit leads to the same act again.
+    """One act for each decision. Every act may be repeated: a crash before the commit leads to the same act again.
 
     `offer` takes Events that no committed step has.
     """
@@ -38,7 +35,6 @@ class Acts:
         attempts: Attempts,
         intake: Intake,
         creator: Creator,
-        limits: Limits,
         pacing: Pacing,
         offer: Callable[[EventAbout], None],
         members: Members,
@@ -52,99 +48,71 @@ class Acts:
         self._remediator = Remediator(attempts, self._members.note_pools_failed)
         self._admitter = PodAdmitter(attempts, offer)
         self._deleter = PodDeleter(attempts, offer)
-        self._limits = limits
         self._pacing = pacing
         self._withdrawals = Withdrawals()
 
-    async def act(self, uid: str, observed: ObservedState, decision: Decision) -> Result:
+    async def carry_out(self, uid: str, observed: ObservedState, decision: Decision) -> Result:
         """Carries out a decision about the AppWrapper of that uid."""
-        match decision.step:
-            case Step.NOOP:
+        if isinstance(decision, Commit):
+            return await self._commit(decision)
+        match decision.act:
+            case Act.NOOP:
                 return _rest(observed, decision)
-            case Step.TAKE_IN:
+            case Act.TAKE_IN:
                 self._intake.add(uid)
                 return NOTHING
-            case Step.REMOVE_FINALIZER:
+            case Act.REMOVE_FINALIZER:
                 return await self._remove_finalizer(uid)
         if observed.record is None:
-            raise AssertionError(f"{decision.step} needs a record")
+            raise AssertionError(f"{decision.act} needs a record")
         return await self._act_on(observed.record, observed, decision)
 
-    async def _act_on(self, record: Record, observed: ObservedState, decision: Decision) -> Result:
-        now = self._attempts.now()
-        match decision.step:
-            case Step.DELETE:
+    async def _commit(self, decision: Commit) -> Result:
+        """The change of the decision; what a user asks for is committed at most once a second."""
+        change, attempt = decision.change, decision.change.after.attempt
+        if decision.follows_user and (wait := self._pacing.wait(change.after.uid, self._attempts.now())):
+            return Result(after=wait)
+        if attempt is not None and (pools := run_changes.pools_that_came(change)):
+            await self._members.note_pools_came(attempt.cluster, pools)
+        return Result(change, wakes_scheduler=decision.wakes_scheduler, follows_user=decision.follows_user)
+
+    async def _act_on(self, record: Record, observed: ObservedState, decision: Do) -> Result:
+        match decision.act:
+            case Act.DELETE:
                 return await self._delete(record)
-            case Step.REPRIORITISE | Step.REDIRECT | Step.MOVE | Step.SUSPEND | Step.RESUME:
-                return self._follow_user(record, observed, decision)
-            case Step.FOLLOW_APPROVALS:
+            case Act.FOLLOW_APPROVALS:
                 return self._follow_approvals(record, observed)
-            case Step.CREATE:
+            case Act.CREATE:
                 return await self._creator.create(record)
-            case Step.REQUEST_CAPACITY:
+            case Act.REQUEST_CAPACITY:
                 return await self._creator.request_capacity(record)
-            case Step.NOTE_PROVISIONING:
-                return Result(provisioning.note(record, decision.message, now))
-            case Step.TAKE_PROVISIONED:
-                return Result(provisioning.provisioned(record, decision.message, now))
-            case Step.LEAVE_CLUSTER:
-                return Result(provisioning.leave(record, decision.message, now))
-            case Step.REQUEST_ELSEWHERE:
+            case Act.REQUEST_ELSEWHERE:
                 return self._creator.request_elsewhere(record, decision.message)
-            case Step.MARK_RUNNING:
-                return await self._mark_running(record)
-            case Step.NOTE_HEALTH_ISSUE:
+            case Act.NOTE_HEALTH_ISSUE:
                 return await self._remediator.note(record, observed, decision)
-            case Step.NOTE_RECOVERY:
-                return Result(run_changes.recover(record, now))
-            case Step.NOTE_GROWTH:
-                return await self._note_growth(record, observed)
-            case Step.TAKE_BACK_GROWTH:
+            case Act.TAKE_BACK_GROWTH:
                 return await self._take_back_growth(record, observed, decision)
-            case Step.ADMIT_PODS:
+            case Act.ADMIT_PODS:
                 return await self._admitter.admit(record, decision.pods, _rest(observed, decision))
-            case Step.DELETE_PODS:
+            case Act.DELETE_PODS:
                 pods = observed.objects.to_delete
                 return await self._deleter.delete(record, pods, _rest(observed, decision))
-            case Step.NOTE_DONE:
-                return Result(run_changes.note_done(record, decision.done, now))
-            case Step.NOTE_PROGRESS:
-                return Result(run_changes.complete_some(record, decision.done, now))
-            case Step.COMPLETE:
+            case Act.COMPLETE:
                 return await self._remediator.complete(record, observed, decision)
-            case Step.REQUEUE | Step.FAIL:
+            case Act.REQUEUE | Act.FAIL:
                 return await self._remediator.end(record, observed, decision)
-            case Step.REMOVE:
+            case Act.REMOVE:
                 return await self._remover.remove(record)
-            case Step.CONFIRM_GONE:
+            case Act.CONFIRM_GONE:
                 return await self._remover.confirm_gone(record)
-            case Step.EXPIRE:
+            case Act.EXPIRE:
                 return await self._remover.expire(record)
-            case Step.ABANDON:
-                return Result(removal.abandon(record, decision.message, now), wakes_scheduler=True)
-            case Step.LOSE:
-                return Result(removal.lose(record, decision.message, now))
-            case Step.NOOP | Step.TAKE_IN | Step.REMOVE_FINALIZER:
-                raise AssertionError(f"{decision.step} is no step of a record")
+            case Act.NOOP | Act.TAKE_IN | Act.REMOVE_FINALIZER:
+                raise AssertionError(f"{decision.act} needs no record")
             case never:
                 assert_never(never)
 
-    async def _mark_running(self, record: Record) -> Result:
-        attempt = record.attempt
-        if attempt is not None and (trusted := attempt.assignment.trusted):
-            await self._members.note_pools_came(attempt.cluster, [pool for pool, _ in trusted])
-        return Result(run_changes.mark_running(record, self._attempts.now()))
-
-    async def _note_growth(self, record: Record, observed: ObservedState) -> Result:
-        result = _note_growth(record, observed, self._attempts.now())
-        before, change = record.attempt, result.change
-        after = None if change is None else change.after.attempt
-        if before is not None and after is not None and run_changes.has_nodes(before, after):
-            trusted = before.growth_trust.pools if before.growth_trust else ()
-            await self._members.note_pools_came(before.cluster, [pool for pool, _ in trusted])
-        return result
-
-    async def _take_back_growth(self, record: Record, observed: ObservedState, decision: Decision) -> Result:
+    async def _take_back_growth(self, record: Record, observed: ObservedState, decision: Do) -> Result:
         """Commits that granted pods without nodes are given up, once their pools are not trusted any more."""
         attempt, cluster = record.attempt, self._attempts.cluster_of(record)
         if attempt is None or cluster is None:
@@ -172,14 +140,6 @@ class Acts:
         # Under StrictFIFO, gangs that were not evaluated may have waited for this one.
         return Result(removal.delete(record, self._attempts.now()), wakes_scheduler=True)
 
-    def _follow_user(self, record: Record, observed: ObservedState, decision: Decision) -> Result:
-        """Commits what the user asks for now, at most once a second."""
-        wait = self._pacing.wait(record.uid, self._attempts.now())
-        if wait:
-            return Result(after=wait)
-        change = self._requested(record, observed, decision)
-        return Result(change, wakes_scheduler=True, follows_user=True) if change else NOTHING
-
     def _follow_approvals(self, record: Record, observed: ObservedState) -> Result:
         """Commits which approvals are missing: at once if the gang was not waiting for any, else after a pause."""
         now, known, seen = self._attempts.now(), record.pending, observed.awaits
@@ -196,48 +156,8 @@ class Acts:
         )
         return Result(change, wakes_scheduler=True)
 
-    def _requested(self, record: Record, observed: ObservedState, decision: Decision) -> Change | None:
-        now, asked = self._attempts.now(), observed.asked
-        if decision.step is Step.SUSPEND:
-            return queue_changes.suspend(record, now, decision.done)
-        if decision.step is Step.RESUME:
-            return queue_changes.resume(record, now)
-        if decision.step is Step.MOVE:
-            return queue_changes.move(record, observed.queues, now)
-        if asked is None:
-            return None
-        if decision.step is Step.REDIRECT:
-            return queue_changes.redirect(record, requested_requirements(record, asked), now)
-        view = self._informer.view(record.uid)
-        cut = self._limits.cut(view, record) if view else ""
-        return queue_changes.reprioritise(
-            record,
-            asked.priority,
-            asked.priority_slope,
-            now,
-            cut,
-            observed.unknown_class,
-            never_preempts=asked.never_preempts,
-        )
 
-
-def _note_growth(record: Record, observed: ObservedState, now: datetime) -> Result:
-    """Charges a gang for what its pods hold; less may let other gangs go."""
-    objects = observed.objects
-    if objects.taken is None:
-        return NOTHING
-    within = admissible(record.allowed, objects.taken, objects.gated, record.granted)
-    taken = taken_soon(record.allowed, objects.taken, objects.gated, record.granted)
-    pods = None if objects.beyond is None else with_pods(objects.beyond, within)
-    shrinking = record.attempt.shrinking if record.attempt else None
-    is_taken_back = shrinking is not None and not shrinking.preempted_by
-    change = run_changes.note_growth(
-        record, taken, now, pods, keeps_trust=bool(objects.unplaced) and not is_taken_back
-    )
-    return Result(change, wakes_scheduler=True)
-
-
-def _rest(observed: ObservedState, decision: Decision) -> Result:
+def _rest(observed: ObservedState, decision: Do) -> Result:
     """Looks again when the next deadline is up, if there is one."""
     if decision.until is None:
         return NOTHING

@@ -98,14 +98,16 @@ class Observer:
         policy, objects = await self._observe_objects(record)
         request, request_is_absent = self._observe_request(record)
         bind_within, growth_bind_within = self._bind_within(record), self._growth_bind_within(record)
+        is_undispatched = record is not None and record.phase in {Phase.QUEUED, Phase.SUSPENDED}
         is_on_trust = bind_within is not None or growth_bind_within is not None
         return ObservedState(
             record=record,
             wanted=view is not None and not view.deleting and (record is not None or view.is_ours),
             now=now,
             asked=self._limits.asked(view, record) if view else None,
-            queues=self._limits.labels.queues_of(view) if view else (),
-            unknown_class=self._limits.unknown_class(view, record) if view else "",
+            queues=self._limits.labels.queues_of(view) if view and is_undispatched else (),
+            unknown_class=self._limits.unknown_class(view, record) if view and is_undispatched else "",
+            cut=self._limits.cut(view, record) if view and is_undispatched else "",
             awaits=self._awaited(record, view),
             awaits_its_own=self._awaits_its_own(record, view),
             policy=policy,

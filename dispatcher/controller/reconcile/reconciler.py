@@ -117,7 +117,7 @@ class Reconciler:
         """
         for _ in range(MOST_STEPS):
             observed = await self._observer.observe(uid)
-            result = await self._acts.act(uid, observed, decide(observed))
+            result = await self._acts.carry_out(uid, observed, decide(observed))
             committed = await self._results.apply(uid, result, observed.record)
             if committed is None:
                 return result.is_ending

@@ -35,7 +35,8 @@ from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.missing_pods import Withheld, unread_of, withheld_by
 from dispatcher.core.lifecycle.removal import may_delete_ended, seconds_until_forced, stays
-from dispatcher.core.lifecycle.step import Decision, ObservedState, Step
+from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do, ObservedState
+from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import ObjectRef, Phase, Record
 from dispatcher.kube.live_pod_lister import UNKNOWN_ITEM
 
@@ -52,7 +53,7 @@ class Remediator:
         self._attempts = attempts
         self._note_pools_failed = note_pools_failed
 
-    async def complete(self, record: Record, observed: ObservedState, decision: Decision) -> Result:
+    async def complete(self, record: Record, observed: ObservedState, decision: Do) -> Result:
         """Commits that the gang is complete, once a list of pods shows no live one of it."""
         cluster = self._attempts.cluster_of(record)
         if cluster is None:
@@ -74,7 +75,7 @@ class Remediator:
         owner = self._attempts.owner_of(record)
         return all([await cluster.object_client.remove(ref, owner) for ref in reversed(refs_of(record))])
 
-    async def note(self, record: Record, observed: ObservedState, decision: Decision) -> Result:
+    async def note(self, record: Record, observed: ObservedState, decision: Do) -> Result:
         """Notes a health issue; if pods are missing, in the words of the controllers that cannot make them."""
         cluster = self._attempts.cluster_of(record)
         said = "" if cluster is None else await _complaint(record, decision, observed, cluster)
@@ -82,14 +83,14 @@ class Remediator:
         now = self._attempts.now()
         return Result(run_changes.note_health_issue(record, decision.reason, message, now, decision.since))
 
-    async def end(self, record: Record, observed: ObservedState, suspected: Decision) -> Result:
+    async def end(self, record: Record, observed: ObservedState, suspected: Do) -> Result:
         """Requeues or fails the gang, if the API server confirms the health issue that the watches show."""
         cluster = self._attempts.cluster_of(record)
         if cluster is None:
             return NOTHING
         confirmed = await self._confirm(record, observed, suspected, cluster)
         decision = decide(confirmed)
-        if is_confirmed(suspected, decision):
+        if isinstance(decision, Do) and is_confirmed(suspected, decision):
             complaint = await _complaint(record, suspected, observed, cluster)
             if decision.reason == words.POTENTIAL_NODES_MISSING:
                 # Before the eviction: the next cycle must not dispatch the gang to the same pool. A failure while a
@@ -107,20 +108,18 @@ class Remediator:
         No watch shows an object that cannot be given our labels, so it is polled until its end. An object whose kind is
         not served was not deleted by itself, and that is noted.
         """
-        match decision.step:
-            case Step.NOTE_DONE:
-                return Result(run_changes.note_done(record, decision.done, self._attempts.now()))
-            case Step.NOTE_PROGRESS:
-                return Result(run_changes.complete_some(record, decision.done, self._attempts.now()))
-            case Step.NOTE_HEALTH_ISSUE if decision.reason == words.KIND_NOT_INSTALLED:
+        match decision:
+            case Commit(cause=Cause.ITEMS_DONE | Cause.SOME_COMPLETED):
+                return Result(decision.change)
+            case Do(act=Act.NOTE_HEALTH_ISSUE, reason=words.KIND_NOT_INSTALLED):
                 return await self.note(record, confirmed, decision)
-            case Step.FAIL | Step.REQUEUE:
+            case Do(act=Act.FAIL | Act.REQUEUE):
                 return await self.end(record, confirmed, decision)
             case _:
                 return poll()
 
     async def _confirm(
-        self, record: Record, observed: ObservedState, suspected: Decision, cluster: Cluster
+        self, record: Record, observed: ObservedState, suspected: Do, cluster: Cluster
     ) -> ObservedState:
         """The observed state, with the evidence for the suspicion read from the API server."""
         match evidence_for(suspected.reason):
@@ -176,7 +175,7 @@ def pools_failed(record: Record, observed: ObservedState, cluster: Cluster) -> P
     return PoolsFailed(cluster.name, observed.awaited_pools, record.namespace, confirmed)
 
 
-async def _complaint(record: Record, decision: Decision, observed: ObservedState, cluster: Cluster) -> str:
+async def _complaint(record: Record, decision: Do, observed: ObservedState, cluster: Cluster) -> str:
     """Why an operator makes no pods, or no node runs them, in their own words. Empty if not known.
 
     Often an Event is the only trace of an operator's problem.

@@ -16,7 +16,7 @@ from dispatcher.core.lifecycle import provisioning, run_changes
 from dispatcher.core.lifecycle.health import unmade_pods
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.lifecycle.step import Decision, ObservedState, Step
+from dispatcher.core.lifecycle.step import Act, Do, ObservedState
 from dispatcher.core.model.record import Change, Record
 
 
@@ -40,9 +40,9 @@ def evidence_for(reason: str) -> Evidence:
             return Evidence.PODS
 
 
-def is_confirmed(suspected: Decision, confirmed: Decision) -> bool:
+def is_confirmed(suspected: Do, confirmed: Do) -> bool:
     """True if the API server's answer leads, without doubt, to the same step for the same reason as the watches did."""
-    is_the_same = (suspected.step, suspected.reason) == (confirmed.step, confirmed.reason)
+    is_the_same = (suspected.act, suspected.reason) == (confirmed.act, confirmed.reason)
     return is_the_same and not confirmed.is_in_doubt
 
 
@@ -56,7 +56,7 @@ class Complaint(StrEnum):
     """Pods exist and do not start: their nodes say why, or the scheduler."""
 
 
-def complaint_about(decision: Decision, record: Record, observed: ObservedState) -> Complaint:
+def complaint_about(decision: Do, record: Record, observed: ObservedState) -> Complaint:
     """Whose words say why pods are missing, for a health issue of that reason."""
     objects = observed.objects
     if decision.reason not in {words.INSUFFICIENT_PODS_READY, words.MIN_PODS_NOT_RUNNING}:
@@ -68,7 +68,7 @@ def complaint_about(decision: Decision, record: Record, observed: ObservedState)
     return Complaint.NODES if pods.pending > pods.starting + pods.gated else Complaint.NOBODY
 
 
-def why_without_nodes(decision: Decision, unscheduled: Mapping[str, str]) -> str:
+def why_without_nodes(decision: Do, unscheduled: Mapping[str, str]) -> str:
     """The scheduler's commonest message about pods without a node, if a gang ends for want of pods; else empty.
 
     `unscheduled` has the message of each such pod by its name. The part about preemption is left out: it repeats the
@@ -91,12 +91,12 @@ _LACKS_PODS: Final = frozenset(
 
 
 def end_of_attempt(
-    record: Record, decision: Decision, policy: LifecyclePolicy, complaint: str, now: datetime
+    record: Record, decision: Do, policy: LifecyclePolicy, complaint: str, now: datetime
 ) -> Change:
     """The change that fails or evicts a gang; `complaint` is that of an operator or the scheduler."""
     detail = decision.detail + (f"; {complaint}" if complaint else "")
     reason = EvictionReason(decision.reason, decision.message, detail)
-    if decision.step is Step.FAIL:
+    if decision.act is Act.FAIL:
         return run_changes.fail(record, reason, now)
     next_wait = int(policy.wait(record.requeuings + 1).total_seconds())
     if decision.reason == words.CAPACITY_REVOKED:

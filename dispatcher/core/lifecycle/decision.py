@@ -1,9 +1,12 @@
-"""The next step of one AppWrapper, as a function of its observed state."""
+"""The next step of one AppWrapper, as a function of its observed state.
+
+Where nothing is awaited the decision is the change to commit, else an act of the reconciler.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import TypeGuard, assert_never
 
 from dispatcher.api import conditions as words
 from dispatcher.api.clusterpolicies import OnClusterLost
@@ -12,18 +15,18 @@ from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.kinds.completion import Progress, progress
 from dispatcher.core.kinds.object_status import End
-from dispatcher.core.lifecycle import health, provisioning
-from dispatcher.core.lifecycle.growth import admissible, growth_due, taken_soon
+from dispatcher.core.lifecycle import health, provisioning, queue_changes, removal, run_changes
+from dispatcher.core.lifecycle.growth import admissible, growth_due, taken_soon, with_pods
 from dispatcher.core.lifecycle.health import HealthIssue, ObservedObjects, Remedy
 from dispatcher.core.lifecycle.missing_pods import NONE_WITHHELD, Withheld, says_otherwise
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.provisioning import Answer
 from dispatcher.core.lifecycle.record_change import live_attempt, noted_warning
-from dispatcher.core.lifecycle.step import NOOP, Decision, Loss, ObservedState, Step
+from dispatcher.core.lifecycle.step import NOOP, Act, Commit, Decision, Do, Loss, ObservedState
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.potential import in_words
 from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import ACTIVE, Phase, Record
+from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 
@@ -33,16 +36,16 @@ def decide(seen: ObservedState) -> Decision:
     record = seen.record
     if record is None:
         if seen.wanted:
-            return Decision(Step.TAKE_IN)
-        return Decision(Step.REMOVE_FINALIZER) if seen.is_finalizing else NOOP
+            return Do(Act.TAKE_IN)
+        return Do(Act.REMOVE_FINALIZER) if seen.is_finalizing else NOOP
     if record.phase is Phase.DELETED:
         return NOOP
     if seen.loss and record.holds_capacity and _is_given_up(record, seen.loss, seen.now):
-        return _give_up(record, seen.loss)
+        return _give_up(record, seen.loss, seen.now)
     if not seen.wanted and record.phase is not Phase.DELETING:
-        return Decision(Step.EXPIRE if _is_left_in_member(record, seen.loss) else Step.DELETE)
+        return Do(Act.EXPIRE if _is_left_in_member(record, seen.loss) else Act.DELETE)
     if record.phase in ACTIVE and _is_suspended(seen):
-        return Decision(Step.SUSPEND, done=_finished(record, seen))
+        return _suspend(record, seen, _finished(record, seen))
     return _note_its_cluster(record, seen) or _go_on(record, seen)
 
 
@@ -55,13 +58,13 @@ def _note_its_cluster(record: Record, seen: ObservedState) -> Decision | None:
     if not record.holds_capacity or bool(seen.unreachable) is is_said:
         return None
     if seen.unreachable:
-        return Decision(Step.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, seen.unreachable)
-    return None if record.phase in ACTIVE else Decision(Step.NOTE_RECOVERY)
+        return Do(Act.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, seen.unreachable)
+    return None if record.phase in ACTIVE else Commit(run_changes.recover(record, seen.now))
 
 
 def _go_on(record: Record, seen: ObservedState) -> Decision:
     if record.phase is Phase.DELETING:
-        return Decision(Step.CONFIRM_GONE)
+        return Do(Act.CONFIRM_GONE)
     if record.phase in ACTIVE:
         return NOOP if seen.unreachable else _let_grow(record, seen, _watch_over(record, seen))
     return _decide_inactive(record, seen)
@@ -79,12 +82,14 @@ def _is_given_up(record: Record, loss: Loss, now: datetime) -> bool:
     return loss.policy is not OnClusterLost.WAIT and now >= loss.due
 
 
-def _give_up(record: Record, loss: Loss) -> Decision:
+def _give_up(record: Record, loss: Loss, now: datetime) -> Decision:
     """Ends the attempt: a removal goes on to its target phase, another gang follows the policy."""
     fails = record.phase is Phase.FAILING or (
         loss.policy is OnClusterLost.FAIL and record.phase in {Phase.DISPATCHING, *ACTIVE}
     )
-    return Decision(Step.LOSE if fails else Step.ABANDON, words.CLUSTER_LOST, loss.message)
+    if fails:
+        return Commit(removal.lose(record, loss.message, now))
+    return Commit(removal.abandon(record, loss.message, now), wakes_scheduler=True)
 
 
 def _decide_inactive(record: Record, seen: ObservedState) -> Decision:
@@ -93,13 +98,13 @@ def _decide_inactive(record: Record, seen: ObservedState) -> Decision:
             return _decide_queued(record, seen)
         case Phase.SUSPENDED:
             released = seen.asked is not None and not seen.asked.suspend
-            return Decision(Step.RESUME) if released else _follow(record, seen)
+            return _by_user(queue_changes.resume(record, seen.now)) if released else _follow(record, seen)
         case Phase.DISPATCHING:
             if _is_suspended(seen):
-                return Decision(Step.SUSPEND, done=_noted_done(record))
-            return _await_capacity(record, seen) or Decision(Step.CREATE, done=_noted_done(record))
+                return _suspend(record, seen, _noted_done(record))
+            return _await_capacity(record, seen) or Do(Act.CREATE, done=_noted_done(record))
         case Phase.REQUEUEING | Phase.SUSPENDING | Phase.FAILING:
-            return Decision(Step.REMOVE)
+            return Do(Act.REMOVE)
         case Phase.FAILED | Phase.COMPLETED:
             return _expire(record, seen.now)
         case (
@@ -117,19 +122,19 @@ def _await_capacity(record: Record, seen: ObservedState) -> Decision | None:
         return None
     noted = attempt.provisioning
     if seen.draining:
-        return Decision(Step.LEAVE_CLUSTER, words.CLUSTER_DRAINING, seen.draining)
+        return Commit(provisioning.leave(record, seen.draining, seen.now))
     if not noted.request_uid:
-        return Decision(Step.REQUEST_CAPACITY)
+        return Do(Act.REQUEST_CAPACITY)
     noted_at = noted.noted_at or attempt.decided_at
     if seen.request_is_absent:
         again = noted_at + provisioning.LEAST_BETWEEN_REQUESTS
-        return Decision(Step.NOOP, until=again) if again > seen.now else Decision(Step.REQUEST_CAPACITY)
+        return Do(Act.NOOP, until=again) if again > seen.now else Do(Act.REQUEST_CAPACITY)
     answer = provisioning.answer_of(seen.request)
     said = provisioning.sentence(seen.request, attempt.cluster)
     if answer in provisioning.BROKEN:
-        return Decision(Step.REQUEST_ELSEWHERE, words.PROVISIONING_FAILED, said)
+        return Do(Act.REQUEST_ELSEWHERE, words.PROVISIONING_FAILED, said)
     if answer is Answer.PROVISIONED:
-        return Decision(Step.TAKE_PROVISIONED, message=said)
+        return Commit(provisioning.provisioned(record, said, seen.now))
     if seen.request is None:
         return NOOP
     is_first = provisioning.is_of_new_request(noted.message, attempt.cluster)
@@ -139,8 +144,8 @@ def _await_capacity(record: Record, seen: ObservedState) -> Decision | None:
         return NOOP
     due = noted_at + provisioning.LEAST_BETWEEN_NOTES
     if due > seen.now and not is_first:
-        return Decision(Step.NOOP, until=due)
-    return Decision(Step.NOTE_PROVISIONING, message=said)
+        return Do(Act.NOOP, until=due)
+    return Commit(provisioning.note(record, said, seen.now))
 
 
 def _await_answer(record: Record, noted: Provisioning, now: datetime) -> Decision:
@@ -148,19 +153,19 @@ def _await_answer(record: Record, noted: Provisioning, now: datetime) -> Decisio
     attempt = live_attempt(record)
     due = (noted.noted_at or attempt.decided_at) + noted.asked.accept_within
     if now < due:
-        return Decision(Step.NOOP, until=due)
+        return Do(Act.NOOP, until=due)
     said = provisioning.unanswered(noted.asked, attempt.cluster)
-    return Decision(Step.REQUEST_ELSEWHERE, words.PROVISIONING_FAILED, said)
+    return Do(Act.REQUEST_ELSEWHERE, words.PROVISIONING_FAILED, said)
 
 
 def _decide_queued(record: Record, seen: ObservedState) -> Decision:
     if _is_suspended(seen):
-        return Decision(Step.SUSPEND)
+        return _suspend(record, seen)
     known = record.pending if record.awaits_approval else None
     if seen.awaits is not None and known is None:
-        return Decision(Step.FOLLOW_APPROVALS)
+        return Do(Act.FOLLOW_APPROVALS)
     followed = _follow(record, seen)
-    return Decision(Step.FOLLOW_APPROVALS) if followed is NOOP and seen.awaits != known else followed
+    return Do(Act.FOLLOW_APPROVALS) if followed is NOOP and seen.awaits != known else followed
 
 
 def pods_run(
@@ -184,15 +189,24 @@ def _is_suspended(seen: ObservedState) -> bool:
     return seen.asked is not None and seen.asked.suspend
 
 
+def _suspend(record: Record, seen: ObservedState, done: frozenset[int] = frozenset()) -> Commit:
+    return _by_user(queue_changes.suspend(record, seen.now, done))
+
+
+def _by_user(change: Change) -> Commit:
+    return Commit(change, wakes_scheduler=True, follows_user=True)
+
+
 def _follow(record: Record, seen: ObservedState) -> Decision:
     """Follows the user's changes: first queues and requirements, which a cycle waits for (`is_unchanged`)."""
-    asked = seen.asked
+    asked, now = seen.asked, seen.now
     if not _is_in(record, seen.queues):
-        return Decision(Step.MOVE)
+        return _by_user(queue_changes.move(record, seen.queues, now))
     if asked is None:
         return NOOP
-    if requested_requirements(record, asked) != record.requirements:
-        return Decision(Step.REDIRECT)
+    requirements = requested_requirements(record, asked)
+    if requirements != record.requirements:
+        return _by_user(queue_changes.redirect(record, requirements, now))
     is_as_urgent = (asked.priority, asked.priority_slope, asked.never_preempts) == (
         record.priority,
         record.priority_slope,
@@ -200,7 +214,17 @@ def _follow(record: Record, seen: ObservedState) -> Decision:
     )
     if is_as_urgent and seen.unknown_class == noted_warning(record, ConditionType.PRIORITY_CLASS_UNKNOWN):
         return NOOP
-    return Decision(Step.REPRIORITISE)
+    return _by_user(
+        queue_changes.reprioritise(
+            record,
+            asked.priority,
+            asked.priority_slope,
+            now,
+            seen.cut,
+            seen.unknown_class,
+            never_preempts=asked.never_preempts,
+        )
+    )
 
 
 def requested_requirements(record: Record, asked: MutableSpec) -> ClusterRequirements:
@@ -232,7 +256,7 @@ def _is_in(record: Record, queues: tuple[str, ...]) -> bool:
 def _expire(record: Record, now: datetime) -> Decision:
     if record.kept_until is None:
         return NOOP
-    return Decision(Step.EXPIRE) if now >= record.kept_until else Decision(Step.NOOP, until=record.kept_until)
+    return Do(Act.EXPIRE) if now >= record.kept_until else Do(Act.NOOP, until=record.kept_until)
 
 
 # --- dispatched gangs ---------------------------------------------------------------------------------
@@ -242,7 +266,7 @@ def _watch_over(record: Record, seen: ObservedState) -> Decision:
     """Checks in this order: it runs, failed, is complete, is drained, has a health issue for too long, progresses."""
     pods = seen.objects.pods
     if record.phase is Phase.DISPATCHED and pods_run(record, seen.policy, pods, seen.objects.withheld):
-        return Decision(Step.MARK_RUNNING)
+        return Commit(run_changes.mark_running(record, seen.now))
     failures = sorted(health.failures(record, seen.objects.states), key=_is_curable)
     if failures:
         return _act(failures[0], record, seen)
@@ -250,9 +274,12 @@ def _watch_over(record: Record, seen: ObservedState) -> Decision:
     items = seen.policy.items
     achieved = progress(items, [index in done for index in range(len(items))])
     if achieved is Progress.ALL and not pods.live and not _has_only_begun(record, seen):
-        return Decision(Step.COMPLETE if done <= _noted_done(record) else Step.NOTE_DONE, done=done)
+        is_noted = done <= _noted_done(record)
+        return (
+            Do(Act.COMPLETE, done=done) if is_noted else Commit(run_changes.note_done(record, done, seen.now))
+        )
     if seen.draining:
-        return Decision(Step.REQUEUE, words.CLUSTER_DRAINING, seen.draining, done=_finished(record, seen))
+        return Do(Act.REQUEUE, words.CLUSTER_DRAINING, seen.draining, done=_finished(record, seen))
     if revoked := _revoked(record, seen):
         return revoked
     issues = _issues(record, seen, achieved, done)
@@ -260,7 +287,7 @@ def _watch_over(record: Record, seen: ObservedState) -> Decision:
         if issue.due is not None and issue.due <= seen.now and not _is_to_tell_first(issue, record):
             return _act(issue, record, seen)
     if achieved is not Progress.NONE and _is_news(record, done):
-        return Decision(Step.NOTE_PROGRESS, done=done)
+        return Commit(run_changes.complete_some(record, done, seen.now))
     return _note(record, issues, seen)
 
 
@@ -277,9 +304,9 @@ def _revoked(record: Record, seen: ObservedState) -> Decision | None:
     failures = provisioning.failures_with_revocation(record, seen.now)
     retry = attempt.provisioning.asked.retry
     if failures > retry.limit:
-        return Decision(Step.FAIL, words.CAPACITY_REVOKED, said)
+        return Do(Act.FAIL, words.CAPACITY_REVOKED, said)
     detail = f"; {provisioning.retry_in_words(retry, failures)}" if failures else ""
-    return Decision(Step.REQUEUE, words.CAPACITY_REVOKED, said, detail, done=_finished(record, seen))
+    return Do(Act.REQUEUE, words.CAPACITY_REVOKED, said, detail, done=_finished(record, seen))
 
 
 def _let_grow(record: Record, seen: ObservedState, next_step: Decision) -> Decision:
@@ -289,21 +316,38 @@ def _let_grow(record: Record, seen: ObservedState, next_step: Decision) -> Decis
     give up, so a missing right to delete them keeps no pod of the base gang waiting.
     """
     taken, gated = seen.objects.taken, seen.objects.gated
-    if next_step.step is not Step.NOOP or taken is None:
+    if not _rests(next_step) or taken is None:
         return next_step
     due = _note_growth_at(record, seen, taken)
     if due is not None and due <= seen.now:
-        return Decision(Step.NOTE_GROWTH)
-    awaited = _await_nodes(record, seen) if due is None else NOOP
-    if awaited.step is not Step.NOOP:
+        return _note_growth(record, seen, taken)
+    awaited = _await_nodes(record, seen, taken) if due is None else NOOP
+    if not _rests(awaited):
         return awaited
     until = min(filter(None, (due, awaited.until, next_step.until)), default=None)
     if pods := tuple(admissible(record.allowed, taken, gated, record.granted)):
-        return Decision(Step.ADMIT_PODS, pods=pods, until=until)
-    return Decision(Step.DELETE_PODS if seen.objects.to_delete else Step.NOOP, until=until)
+        return Do(Act.ADMIT_PODS, pods=pods, until=until)
+    return Do(Act.DELETE_PODS if seen.objects.to_delete else Act.NOOP, until=until)
 
 
-def _await_nodes(record: Record, seen: ObservedState) -> Decision:
+def _rests(decision: Decision) -> TypeGuard[Do]:
+    return isinstance(decision, Do) and decision.act is Act.NOOP
+
+
+def _note_growth(record: Record, seen: ObservedState, taken: Resources) -> Commit:
+    """Charges a gang for what its pods hold; less may let other gangs go."""
+    objects = seen.objects
+    within = admissible(record.allowed, taken, objects.gated, record.granted)
+    soon = taken_soon(record.allowed, taken, objects.gated, record.granted)
+    pods = None if objects.beyond is None else with_pods(objects.beyond, within)
+    shrinking = record.attempt.shrinking if record.attempt else None
+    is_taken_back = shrinking is not None and not shrinking.preempted_by
+    keeps_trust = bool(objects.unplaced) and not is_taken_back
+    change = run_changes.note_growth(record, soon, seen.now, pods, keeps_trust=keeps_trust)
+    return Commit(change, wakes_scheduler=True)
+
+
+def _await_nodes(record: Record, seen: ObservedState, taken: Resources) -> Decision:
     """Notes that all pods of a growth on trust have nodes, or takes back the others once their time is over.
 
     Once all nodes have come, a pod may lack its node for another reason, as its scheduler is slow.
@@ -314,17 +358,17 @@ def _await_nodes(record: Record, seen: ObservedState) -> Decision:
         return NOOP
     unplaced = len(seen.objects.unplaced)
     if not unplaced:
-        return Decision(Step.NOTE_GROWTH)
+        return _note_growth(record, seen, taken)
     due = trust.since + bind_within
     if seen.now < due:
-        return Decision(Step.NOOP, until=due)
+        return Do(Act.NOOP, until=due)
     if not seen.awaited_pools:
         return NOOP
     seconds, trusted = int(bind_within.total_seconds()), in_words(trust.pools)
     message = (
         f"granted pods without a node {seconds} s after the grant: {unplaced}; it trusted {trusted} to come"
     )
-    return Decision(Step.TAKE_BACK_GROWTH, words.POTENTIAL_NODES_MISSING, message)
+    return Do(Act.TAKE_BACK_GROWTH, words.POTENTIAL_NODES_MISSING, message)
 
 
 def _note_growth_at(record: Record, seen: ObservedState, taken: Resources) -> datetime | None:
@@ -395,15 +439,15 @@ def _note(record: Record, issues: list[HealthIssue], seen: ObservedState) -> Dec
     for at, issue in to_note:
         if at <= now:
             since = _since(issue, record, now)
-            return Decision(Step.NOTE_HEALTH_ISSUE, issue.reason, issue.message, since=since)
+            return Do(Act.NOTE_HEALTH_ISSUE, issue.reason, issue.message, since=since)
     if not (known or any(issue.told_from for issue in issues)):
         told = _without_consequence(record, seen.objects)
         if told and (noted is None or (noted.reason, noted.message) != told):
-            return Decision(Step.NOTE_HEALTH_ISSUE, *told)
+            return Do(Act.NOTE_HEALTH_ISSUE, *told)
         if noted and seen.objects.drift is not None and not told:
-            return Decision(Step.NOTE_RECOVERY)
+            return Commit(run_changes.recover(record, now))
     dues = [issue.due for issue in issues if issue.due is not None]
-    return Decision(Step.NOOP, until=min([*(at for at, _ in to_note), *dues], default=None))
+    return Do(Act.NOOP, until=min([*(at for at, _ in to_note), *dues], default=None))
 
 
 def _to_note_at(issue: HealthIssue, record: Record) -> datetime | None:
@@ -458,12 +502,12 @@ def _without_consequence(record: Record, objects: ObservedObjects) -> tuple[str,
 def _act(issue: HealthIssue, record: Record, seen: ObservedState) -> Decision:
     """Evicts a gang while that may help; an issue that recurs too often is a failure."""
     if issue.remedy is Remedy.FAIL:
-        return Decision(Step.FAIL, issue.reason, issue.message, is_in_doubt=issue.is_in_doubt)
+        return Do(Act.FAIL, issue.reason, issue.message, is_in_doubt=issue.is_in_doubt)
     if seen.policy.is_spent(record, issue.reason):
         detail = f" (requeued so far: {record.requeuings})"
-        return Decision(Step.FAIL, issue.reason, issue.message, detail, is_in_doubt=issue.is_in_doubt)
+        return Do(Act.FAIL, issue.reason, issue.message, detail, is_in_doubt=issue.is_in_doubt)
     done = _finished(record, seen)
-    return Decision(Step.REQUEUE, issue.reason, issue.message, done=done, is_in_doubt=issue.is_in_doubt)
+    return Do(Act.REQUEUE, issue.reason, issue.message, done=done, is_in_doubt=issue.is_in_doubt)
 
 
 def _done(record: Record, policy: LifecyclePolicy, objects: ObservedObjects) -> frozenset[int]:

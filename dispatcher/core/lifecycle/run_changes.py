@@ -208,6 +208,17 @@ def has_nodes(before: Attempt, after: Attempt) -> bool:
     return before.grown == after.grown
 
 
+def pools_that_came(change: Change) -> tuple[str, ...]:
+    """The potential pools whose nodes have come, as the change says: all pods of a gang or of its growth have nodes."""
+    before, after = change.before.attempt if change.before else None, change.after.attempt
+    if before is None or after is None:
+        return ()
+    if before.started_at is None and after.started_at is not None:
+        return tuple(pool for pool, _ in after.assignment.trusted)
+    trust = before.growth_trust
+    return tuple(pool for pool, _ in trust.pools) if trust and has_nodes(before, after) else ()
+
+
 _NO_OTHER_GROWTH: Final = "the pods that it gave up are gone; it holds as much as before"
 _HAS_NODES: Final = "all pods of its growth have nodes"
 

@@ -13,8 +13,9 @@ from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.growth import GatedPod
-from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.record import Change, Pending, Record
 
 
 class Loss(Struct, frozen=True):
@@ -69,10 +70,12 @@ class ObservedState(Struct, frozen=True):
     """True while a gang waits for growth of this one that no pod uses."""
     unknown_class: str = ""
     """A sentence that the priority class which its labels name does not exist; empty if there is no need for one."""
+    cut: str = ""
+    """A sentence about what the ceiling of its namespace cuts from the priority asked for; empty if nothing."""
 
 
-class Step(StrEnum):
-    """What the reconciler does about one AppWrapper."""
+class Act(StrEnum):
+    """What the reconciler does about one AppWrapper where a step needs more than a commit."""
 
     NOOP = "noop"
     """Nothing, until something changes."""
@@ -80,48 +83,22 @@ class Step(StrEnum):
     """Read a new AppWrapper, and queue or reject it."""
     DELETE = "delete"
     """Commit that the AppWrapper was deleted."""
-    REPRIORITISE = "reprioritise"
-    """Commit the priority it asks for now."""
-    REDIRECT = "redirect"
-    """Commit to which clusters it asks to go now."""
     FOLLOW_APPROVALS = "follow-approvals"
     """Commit which approvals it lacks now."""
-    MOVE = "move"
-    """Commit the queues that its labels name now."""
-    SUSPEND = "suspend"
-    """Commit that its user suspended it."""
-    RESUME = "resume"
-    """Commit that its user resumed it."""
     REQUEST_CAPACITY = "request-capacity"
     """Create its ProvisioningRequest, then commit that it exists."""
-    NOTE_PROVISIONING = "note-provisioning"
-    """Commit what the class says about its request."""
-    TAKE_PROVISIONED = "take-provisioned"
-    """Commit that the requested capacity is there."""
     REQUEST_ELSEWHERE = "request-elsewhere"
     """Commit that the requested capacity does not come."""
-    LEAVE_CLUSTER = "leave-cluster"
-    """Commit that it requests no capacity in a cluster that is drained."""
     CREATE = "create"
     """Create its wrapped objects, then commit what came of it."""
-    MARK_RUNNING = "mark-running"
-    """Commit that its pods run."""
     NOTE_HEALTH_ISSUE = "note-health-issue"
     """Commit its health issue."""
-    NOTE_RECOVERY = "note-recovery"
-    """Commit that its health issue is over."""
-    NOTE_GROWTH = "note-growth"
-    """Commit that its pods hold more than its demand, or less than before."""
     ADMIT_PODS = "admit-pods"
     """Remove the dispatcher's scheduling gate from pods that it holds capacity for."""
     TAKE_BACK_GROWTH = "take-back-growth"
     """Commit that granted pods are given up, because their nodes did not come."""
     DELETE_PODS = "delete-pods"
     """Delete the surplus pods that it gives up."""
-    NOTE_PROGRESS = "note-progress"
-    """Commit that some of its wrapped objects are done."""
-    NOTE_DONE = "note-done"
-    """Commit the done items, before the pods are listed."""
     COMPLETE = "complete"
     """Commit that it is complete, once no live pod of it is confirmed."""
     REQUEUE = "requeue"
@@ -132,18 +109,14 @@ class Step(StrEnum):
     """Delete what the attempt created, and commit once that is confirmed gone."""
     CONFIRM_GONE = "confirm-gone"
     """Commit the release once objects and pods are confirmed gone."""
-    ABANDON = "abandon"
-    """Commit that its attempt was given up with the cluster."""
-    LOSE = "lose"
-    """Commit that it failed with the cluster."""
     EXPIRE = "expire"
     """Delete the objects kept after its end, and commit once they are gone."""
     REMOVE_FINALIZER = "remove-finalizer"
     """Let the API server delete the AppWrapper: no cluster has objects of it."""
 
 
-class Decision(Struct, frozen=True):
-    """The next step, with its arguments.
+class Do(Struct, frozen=True):
+    """The next step is an act, with its arguments.
 
     `reason` and `message` are the cause, `detail` an addition that MCAD's message does not have. `done` are the items
     known to be done; if the gang leaves its cluster, the items that the next attempt does not repeat. `pods` are those
@@ -151,7 +124,7 @@ class Decision(Struct, frozen=True):
     began, None for now. An end `is_in_doubt` if it is due only unless objects that nobody has read ask for fewer pods.
     """
 
-    step: Step
+    act: Act
     reason: str = ""
     message: str = ""
     detail: str = ""
@@ -162,4 +135,22 @@ class Decision(Struct, frozen=True):
     is_in_doubt: bool = False
 
 
-NOOP: Final = Decision(Step.NOOP)
+class Commit(Struct, frozen=True):
+    """The next step is this change: nothing is asked and nothing is done before it is committed.
+
+    A change that `follows_user` is what its user asks for: users may ask in a loop, so it waits for its turn.
+    """
+
+    change: Change
+    wakes_scheduler: bool = False
+    follows_user: bool = False
+
+    @property
+    def cause(self) -> Cause:
+        """The cause of the change."""
+        return Cause(self.change.events[-1].cause)
+
+
+Decision = Commit | Do
+
+NOOP: Final = Do(Act.NOOP)

@@ -11,7 +11,7 @@ import pytest
 from dispatcher.api.names import APPROVALS
 from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.lifecycle.decision import decide
-from dispatcher.core.lifecycle.step import Step
+from dispatcher.core.lifecycle.step import Act
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL
 from dispatcher.core.model.record import Phase
@@ -20,6 +20,7 @@ from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from tests.builders import at, make_appwrapper
 from tests.unit.controller.wire import job
 from tests.unit.controller.world import World
+from tests.unit.core.lifecycle.dispatched import step_of
 
 Json = dict[str, Any]
 UID = "uid-of-aw"
@@ -165,7 +166,7 @@ async def test_approval_withdrawn_after_the_dispatch_changes_nothing(world: Worl
     await world.committer.commit(queue_changes.dispatch(record, "hub", at(1)))
     world.show(gated())
     seen = await world.make_observer().observe(UID)
-    assert (decide(seen).step, causes(world)) == (Step.CREATE, [])
+    assert (step_of(decide(seen)), causes(world)) == (Act.CREATE, [])
 
 
 async def test_status_names_the_missing_approvals_and_no_position(world: World) -> None:

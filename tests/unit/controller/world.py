@@ -240,9 +240,7 @@ class World:
             gates_growth=True,
         )
         observer = self.make_observer(attempts, is_in_doubt)
-        acts = Acts(
-            attempts, self.intake, creator, self.limits, self.pacing, self.offered.append, self.members
-        )
+        acts = Acts(attempts, self.intake, creator, self.pacing, self.offered.append, self.members)
         return Reconciler(observer, acts, self.results, self.status_writer, self.queue, has_policy_unread)
 
     def make_observer(

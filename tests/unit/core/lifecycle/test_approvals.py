@@ -18,13 +18,15 @@ from dispatcher.core.lifecycle.approvals import (
     pending_without,
 )
 from dispatcher.core.lifecycle.decision import decide
-from dispatcher.core.lifecycle.step import ObservedState, Step
+from dispatcher.core.lifecycle.step import Act, ObservedState
+from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.ordering import is_eligible
 from tests.builders import NOW, at, make_blocked, make_record
+from tests.unit.core.lifecycle.dispatched import step_of
 
 FOREST = Forest.of(
     [
@@ -135,22 +137,22 @@ def test_only_a_queued_gang_awaits_approvals() -> None:
 @pytest.mark.parametrize(
     ("record", "awaits", "queues", "asked", "step"),
     [
-        pytest.param(make_record(), None, (), MutableSpec(), Step.NOOP, id="names-none"),
-        pytest.param(make_record(), LACKS, (), MutableSpec(), Step.FOLLOW_APPROVALS, id="withdrawn"),
-        pytest.param(make_record(), LACKS, (), URGENT, Step.FOLLOW_APPROVALS, id="withdrawn-before-its-user"),
-        pytest.param(make_record(), LACKS, (), MutableSpec(suspend=True), Step.SUSPEND, id="suspended"),
-        pytest.param(awaiting(), LACKS, (), MutableSpec(), Step.NOOP, id="known"),
-        pytest.param(awaiting(), None, (), MutableSpec(), Step.FOLLOW_APPROVALS, id="approved"),
-        pytest.param(awaiting(), LACKS_OTHER, (), MutableSpec(), Step.FOLLOW_APPROVALS, id="others-missing"),
-        pytest.param(awaiting(), None, OTHER_QUEUE, MutableSpec(), Step.MOVE, id="first-its-queue"),
-        pytest.param(awaiting(), None, (), URGENT, Step.REPRIORITISE, id="first-its-user"),
+        pytest.param(make_record(), None, (), MutableSpec(), Act.NOOP, id="names-none"),
+        pytest.param(make_record(), LACKS, (), MutableSpec(), Act.FOLLOW_APPROVALS, id="withdrawn"),
+        pytest.param(make_record(), LACKS, (), URGENT, Act.FOLLOW_APPROVALS, id="withdrawn-before-its-user"),
+        pytest.param(make_record(), LACKS, (), MutableSpec(suspend=True), Cause.SUSPENDED, id="suspended"),
+        pytest.param(awaiting(), LACKS, (), MutableSpec(), Act.NOOP, id="known"),
+        pytest.param(awaiting(), None, (), MutableSpec(), Act.FOLLOW_APPROVALS, id="approved"),
+        pytest.param(awaiting(), LACKS_OTHER, (), MutableSpec(), Act.FOLLOW_APPROVALS, id="others-missing"),
+        pytest.param(awaiting(), None, OTHER_QUEUE, MutableSpec(), Cause.MOVED, id="first-its-queue"),
+        pytest.param(awaiting(), None, (), URGENT, Cause.REPRIORITISED, id="first-its-user"),
         pytest.param(
-            make_record(Phase.SUSPENDED), LACKS, (), MutableSpec(suspend=True), Step.NOOP, id="not-queued"
+            make_record(Phase.SUSPENDED), LACKS, (), MutableSpec(suspend=True), Act.NOOP, id="not-queued"
         ),
-        pytest.param(make_record(Phase.DISPATCHING), LACKS, (), MutableSpec(), Step.CREATE, id="dispatched"),
+        pytest.param(make_record(Phase.DISPATCHING), LACKS, (), MutableSpec(), Act.CREATE, id="dispatched"),
     ],
 )
 def test_next_step_follows_the_approvals_of_a_queued_gang(
-    record: Record, awaits: Pending | None, queues: tuple[str, ...], asked: MutableSpec, step: Step
+    record: Record, awaits: Pending | None, queues: tuple[str, ...], asked: MutableSpec, step: Act | Cause
 ) -> None:
-    assert decide(ObservedState(record, True, NOW, asked, queues=queues, awaits=awaits)).step is step
+    assert step_of(decide(ObservedState(record, True, NOW, asked, queues=queues, awaits=awaits))) is step

@@ -19,14 +19,14 @@ from dispatcher.core.lifecycle.confirmation import (
 )
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.lifecycle.step import Decision, ObservedState, Step
+from dispatcher.core.lifecycle.step import Act, Do, ObservedState
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import Phase
 from tests.builders import at, make_gang, make_policy, make_record
 
 RUNNING = make_record(Phase.RUNNING)
 DISPATCHED = make_record(Phase.DISPATCHED, gang=make_gang(2))
-TOO_FEW = Decision(Step.REQUEUE, words.MIN_PODS_NOT_RUNNING, "too few pods", done=frozenset({1}))
+TOO_FEW = Do(Act.REQUEUE, words.MIN_PODS_NOT_RUNNING, "too few pods", done=frozenset({1}))
 
 
 @pytest.mark.parametrize(
@@ -48,14 +48,14 @@ def test_each_reason_needs_its_own_evidence(reason: str, evidence: Evidence) -> 
     ("decision", "expected"),
     [
         (TOO_FEW, True),
-        (Decision(Step.REQUEUE, words.MIN_PODS_NOT_RUNNING, "one pod is left", done=frozenset()), True),
-        (Decision(Step.FAIL, words.MIN_PODS_NOT_RUNNING, "too few pods"), False),
-        (Decision(Step.REQUEUE, words.FOUND_FAILED_PODS, "too few pods"), False),
-        (Decision(Step.NOOP), False),
-        (Decision(Step.REQUEUE, words.MIN_PODS_NOT_RUNNING, "too few pods", is_in_doubt=True), False),
+        (Do(Act.REQUEUE, words.MIN_PODS_NOT_RUNNING, "one pod is left", done=frozenset()), True),
+        (Do(Act.FAIL, words.MIN_PODS_NOT_RUNNING, "too few pods"), False),
+        (Do(Act.REQUEUE, words.FOUND_FAILED_PODS, "too few pods"), False),
+        (Do(Act.NOOP), False),
+        (Do(Act.REQUEUE, words.MIN_PODS_NOT_RUNNING, "too few pods", is_in_doubt=True), False),
     ],
 )
-def test_step_and_reason_confirm_a_suspicion(decision: Decision, expected: bool) -> None:
+def test_act_and_reason_confirm_a_suspicion(decision: Do, expected: bool) -> None:
     assert is_confirmed(TOO_FEW, decision) is expected
 
 
@@ -75,7 +75,7 @@ def test_words_of_others_are_asked_for_where_pods_are_missing_or_do_not_start(
 ) -> None:
     policy = make_policy(CompletionRule(holds=True, asks=2))
     observed = ObservedState(DISPATCHED, True, at(60), policy=policy, objects=ObservedObjects(pods))
-    assert complaint_about(Decision(Step.REQUEUE, reason), DISPATCHED, observed) is expected
+    assert complaint_about(Do(Act.REQUEUE, reason), DISPATCHED, observed) is expected
 
 
 def test_evicted_gang_pauses_by_its_policy_and_keeps_its_finished_objects() -> None:
@@ -87,7 +87,7 @@ def test_evicted_gang_pauses_by_its_policy_and_keeps_its_finished_objects() -> N
 
 @pytest.mark.parametrize(("complaint", "detail"), [("", ""), ("Job a/b: no quota", "; Job a/b: no quota")])
 def test_failed_gang_repeats_the_complaint_of_the_operator(complaint: str, detail: str) -> None:
-    decision = Decision(Step.FAIL, words.MIN_PODS_NOT_RUNNING, "too few pods", " (requeued so far: 3)")
+    decision = Do(Act.FAIL, words.MIN_PODS_NOT_RUNNING, "too few pods", " (requeued so far: 3)")
     change = end_of_attempt(RUNNING, decision, LifecyclePolicy(), complaint, at(60))
     assert change.after.phase is Phase.FAILING
     assert f"too few pods (requeued so far: 3){detail}" in change.after.message
@@ -123,7 +123,7 @@ NO_VICTIMS = "preemption: 0/3 nodes are available: 3 No preemption victims found
 def test_gang_that_ends_for_lack_of_pods_repeats_the_message_of_kube_scheduler(
     reason: str, unscheduled: dict[str, str], said: str
 ) -> None:
-    assert why_without_nodes(Decision(Step.REQUEUE, reason), unscheduled) == said
+    assert why_without_nodes(Do(Act.REQUEUE, reason), unscheduled) == said
 
 
 def test_pause_of_an_eviction_is_not_negative() -> None:

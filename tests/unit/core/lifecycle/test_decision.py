@@ -21,7 +21,8 @@ from dispatcher.core.lifecycle.decision import decide, is_unchanged, retry_pause
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import KEPT
 from dispatcher.core.lifecycle.record_change import unknown_class, with_unknown_class
-from dispatcher.core.lifecycle.step import NOOP, Decision, Loss, ObservedState, Step
+from dispatcher.core.lifecycle.step import NOOP, Act, Commit, Do, Loss, ObservedState
+from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import NotedIssue, Phase, Record
@@ -37,6 +38,7 @@ from tests.builders import (
     make_record,
     make_ref,
 )
+from tests.unit.core.lifecycle.dispatched import Outline, by, outline, step_of
 
 NO_PODS, ENOUGH = PodCounts(), PodCounts(running=1)
 JOB = CompletionRule(ends=True, holds=True)
@@ -46,8 +48,8 @@ FAILED = ObjectState(End.FAILED, frozenset({"Failed"}), "BackoffLimitExceeded: t
 EVICTED = ObjectState(End.EVICTED, frozenset(), "Evicted: memory")
 
 
-def decided(record: Record, **seen: Any) -> Decision:  # noqa: ANN401
-    return decide(make_observation(record, **seen))
+def decided(record: Record, **seen: Any) -> Outline:  # noqa: ANN401
+    return outline(decide(make_observation(record, **seen)))
 
 
 # --- by phase ----------------------------------------------------------------------------------------------
@@ -55,47 +57,47 @@ def decided(record: Record, **seen: Any) -> Decision:  # noqa: ANN401
 BY_PHASE = [
     (Phase.QUEUED, NOOP),
     (Phase.SUSPENDED, NOOP),
-    (Phase.DISPATCHING, Decision(Step.CREATE)),
-    (Phase.DISPATCHED, Decision(Step.MARK_RUNNING)),
+    (Phase.DISPATCHING, Do(Act.CREATE)),
+    (Phase.DISPATCHED, by(Cause.PODS_RUNNING)),
     (Phase.RUNNING, NOOP),
     (Phase.RUNNING_HOLD_COMPLETION, NOOP),
-    (Phase.COMPLETED, Decision(Step.NOOP, until=at(4) + KEPT)),
-    (Phase.REQUEUEING, Decision(Step.REMOVE)),
-    (Phase.SUSPENDING, Decision(Step.REMOVE)),
-    (Phase.FAILING, Decision(Step.REMOVE)),
+    (Phase.COMPLETED, Do(Act.NOOP, until=at(4) + KEPT)),
+    (Phase.REQUEUEING, Do(Act.REMOVE)),
+    (Phase.SUSPENDING, Do(Act.REMOVE)),
+    (Phase.FAILING, Do(Act.REMOVE)),
     (Phase.FAILED, NOOP),
-    (Phase.DELETING, Decision(Step.CONFIRM_GONE)),
+    (Phase.DELETING, Do(Act.CONFIRM_GONE)),
     (Phase.DELETED, NOOP),
 ]
 
 
 @pytest.mark.parametrize(("phase", "decision"), BY_PHASE)
-def test_decision_of_each_phase_when_all_goes_well(phase: Phase, decision: Decision) -> None:
+def test_decision_of_each_phase_when_all_goes_well(phase: Phase, decision: Outline) -> None:
     assert decided(make_record(phase)) == decision
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_unwanted_appwrapper_is_removed_whatever_else_is_observed(phase: Phase) -> None:
-    expected = {Phase.DELETING: Decision(Step.CONFIRM_GONE), Phase.DELETED: NOOP}
+    expected = {Phase.DELETING: Do(Act.CONFIRM_GONE), Phase.DELETED: NOOP}
     for pods, asked in (
         (NO_PODS, None),
         (ENOUGH, MutableSpec(7)),
         (PodCounts(failed=1), MutableSpec(suspend=True)),
     ):
         seen = decided(make_record(phase), wanted=False, asked=asked, objects=make_objects(pods, FAILED))
-        assert seen == expected.get(phase, Decision(Step.DELETE))
+        assert seen == expected.get(phase, Do(Act.DELETE))
 
 
 def test_new_appwrapper_is_taken_in_if_it_is_wanted() -> None:
     decisions = [decide(ObservedState(None, wanted, NOW)) for wanted in (True, False)]
-    assert decisions == [Decision(Step.TAKE_IN), NOOP]
+    assert decisions == [Do(Act.TAKE_IN), NOOP]
 
 
 @pytest.mark.parametrize("phase", [None, *Phase])
 def test_finalizer_is_removed_only_once_no_record_is_left(phase: Phase | None) -> None:
     record = None if phase is None else make_record(phase)
-    step = decide(ObservedState(record, wanted=False, now=NOW, is_finalizing=True)).step
-    assert (step is Step.REMOVE_FINALIZER) is (record is None)
+    step = step_of(decide(ObservedState(record, wanted=False, now=NOW, is_finalizing=True)))
+    assert (step is Act.REMOVE_FINALIZER) is (record is None)
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -106,25 +108,27 @@ def test_appwrapper_is_neither_suspended_nor_resumed_while_its_spec_is_unknown(p
 @pytest.mark.parametrize(
     ("phase", "asked", "step"),
     [
-        pytest.param(Phase.QUEUED, MutableSpec(), Step.NOOP, id="it-stands-there-already"),
-        pytest.param(Phase.QUEUED, MutableSpec(7), Step.REPRIORITISE, id="another-priority"),
-        pytest.param(Phase.QUEUED, MutableSpec(0, 0.5), Step.REPRIORITISE, id="another-slope"),
+        pytest.param(Phase.QUEUED, MutableSpec(), Act.NOOP, id="it-stands-there-already"),
+        pytest.param(Phase.QUEUED, MutableSpec(7), Cause.REPRIORITISED, id="another-priority"),
+        pytest.param(Phase.QUEUED, MutableSpec(0, 0.5), Cause.REPRIORITISED, id="another-slope"),
         pytest.param(
             Phase.QUEUED,
             MutableSpec(7, prefers=parse_selector("a=b", "x")),
-            Step.REDIRECT,
+            Cause.REDIRECTED,
             id="another-priority-and-wish",
         ),
         pytest.param(
-            Phase.SUSPENDED, MutableSpec(7, suspend=True), Step.REPRIORITISE, id="of-what-is-held-back"
+            Phase.SUSPENDED, MutableSpec(7, suspend=True), Cause.REPRIORITISED, id="of-what-is-held-back"
         ),
-        pytest.param(Phase.DISPATCHING, MutableSpec(7), Step.CREATE, id="of-what-left-the-queue"),
-        pytest.param(Phase.RUNNING, MutableSpec(7), Step.NOOP, id="of-what-runs"),
-        pytest.param(Phase.FAILED, MutableSpec(7), Step.NOOP, id="of-what-failed"),
+        pytest.param(Phase.DISPATCHING, MutableSpec(7), Act.CREATE, id="of-what-left-the-queue"),
+        pytest.param(Phase.RUNNING, MutableSpec(7), Act.NOOP, id="of-what-runs"),
+        pytest.param(Phase.FAILED, MutableSpec(7), Act.NOOP, id="of-what-failed"),
     ],
 )
-def test_new_priority_moves_only_pending_appwrappers(phase: Phase, asked: MutableSpec, step: Step) -> None:
-    assert decided(make_record(phase), asked=asked) == Decision(step)
+def test_new_priority_moves_only_pending_appwrappers(
+    phase: Phase, asked: MutableSpec, step: Act | Cause
+) -> None:
+    assert step_of(decided(make_record(phase), asked=asked)) is step
 
 
 SUSPENDABLE = {
@@ -139,13 +143,13 @@ SUSPENDABLE = {
 @pytest.mark.parametrize("phase", Phase)
 def test_suspend_applies_to_pending_and_running_gangs_only(phase: Phase) -> None:
     decision = decided(make_record(phase), asked=MutableSpec(suspend=True))
-    assert decision == (Decision(Step.SUSPEND) if phase in SUSPENDABLE else dict(BY_PHASE)[phase])
+    assert decision == (by(Cause.SUSPENDED) if phase in SUSPENDABLE else dict(BY_PHASE)[phase])
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_resume_is_due_only_once_nothing_of_it_exists(phase: Phase) -> None:
     decision = decided(make_record(phase), asked=MutableSpec(suspend=False))
-    assert decision == (Decision(Step.RESUME) if phase is Phase.SUSPENDED else dict(BY_PHASE)[phase])
+    assert decision == (by(Cause.RESUMED) if phase is Phase.SUSPENDED else dict(BY_PHASE)[phase])
 
 
 def test_suspend_comes_before_whatever_is_wrong() -> None:
@@ -155,16 +159,16 @@ def test_suspend_comes_before_whatever_is_wrong() -> None:
         objects=make_objects(NO_PODS, FAILED),
         policy=make_policy(limit=timedelta(0)),
     )
-    assert decision == Decision(Step.SUSPEND)
+    assert decision == by(Cause.SUSPENDED)
 
 
 def test_gang_that_is_suspended_while_it_is_requeued_is_queued_first_and_then_suspended() -> None:
     asked = MutableSpec(suspend=True)
     requeueing = make_evicted()
     queued = removal.removed(requeueing, at(6)).after
-    assert [decided(record, asked=asked).step for record in (requeueing, queued)] == [
-        Step.REMOVE,
-        Step.SUSPEND,
+    assert [step_of(decided(record, asked=asked)) for record in (requeueing, queued)] == [
+        Act.REMOVE,
+        Cause.SUSPENDED,
     ]
 
 
@@ -184,9 +188,9 @@ def test_kept_objects_go_when_the_time_after_the_end_is_up(
     decisions = [decided(record, seconds=seconds) for seconds in (10, week + 5, week + 50)]
     expired = removal.expire(record, at(week + 50)).after
     assert [*decisions, decided(expired, seconds=2 * week)] == [
-        Decision(Step.NOOP, until=record.kept_until),
-        Decision(Step.EXPIRE),
-        Decision(Step.EXPIRE),
+        Do(Act.NOOP, until=record.kept_until),
+        Do(Act.EXPIRE),
+        Do(Act.EXPIRE),
         NOOP,
     ]
 
@@ -209,7 +213,7 @@ def test_gang_runs_when_as_many_pods_run_or_have_succeeded_as_it_needs(
     needed: int, pods: PodCounts, runs: bool
 ) -> None:
     record = make_record(Phase.DISPATCHED, gang=Gang(pods=needed))
-    assert decided(record, objects=make_objects(pods)) == Decision(Step.MARK_RUNNING if runs else Step.NOOP)
+    assert step_of(decided(record, objects=make_objects(pods))) is (Cause.PODS_RUNNING if runs else Act.NOOP)
 
 
 def unhealthy(record: Record, reason: str = words.INSUFFICIENT_PODS_READY, since: float = 5) -> Record:
@@ -224,14 +228,14 @@ NEVER_RAN = make_record(Phase.DISPATCHED)
 
 IN_ORDER = [
     pytest.param(
-        NEVER_RAN, make_objects(ENOUGH, FAILED), {}, Decision(Step.MARK_RUNNING), id="it-ran-before-it-failed"
+        NEVER_RAN, make_objects(ENOUGH, FAILED), {}, by(Cause.PODS_RUNNING), id="it-ran-before-it-failed"
     ),
     pytest.param(
         RUNNING,
         make_objects(NO_PODS, SUCCEEDED, FAILED),
         {"limit": timedelta(0)},
-        Decision(
-            Step.FAIL,
+        Do(
+            Act.FAIL,
             words.FAILED_COMPONENT,
             "RayCluster default/raycluster-1 failed: BackoffLimitExceeded: too many",
         ),
@@ -241,22 +245,22 @@ IN_ORDER = [
         RUNNING,
         make_objects(NO_PODS, SUCCEEDED, SUCCEEDED),
         {"limit": timedelta(0)},
-        Decision(Step.NOTE_DONE, done=frozenset({0, 1})),
+        by(Cause.ITEMS_DONE, frozenset({0, 1})),
         id="completion-before-deadline",
     ),
     pytest.param(
         RUNNING,
         make_objects(NO_PODS, SUCCEEDED, SUCCEEDED, absent=(make_ref(1),)),
         {},
-        Decision(Step.NOTE_DONE, done=frozenset({0, 1})),
+        by(Cause.ITEMS_DONE, frozenset({0, 1})),
         id="completion-before-what-is-missing",
     ),
     pytest.param(
         RUNNING,
         make_objects(ENOUGH, SUCCEEDED, SUCCEEDED),
         {"limit": timedelta(seconds=7)},
-        Decision(
-            Step.FAIL,
+        Do(
+            Act.FAIL,
             words.DISPATCH_DEADLINE_EXCEEDED,
             "Dispatch deadline exceeded. allowed to run for 7 seconds",
         ),
@@ -266,8 +270,8 @@ IN_ORDER = [
         RUNNING,
         make_objects(ENOUGH, SUCCEEDED, RUNS, absent=(make_ref(1),)),
         {"limit": timedelta(seconds=7)},
-        Decision(
-            Step.FAIL,
+        Do(
+            Act.FAIL,
             words.DISPATCH_DEADLINE_EXCEEDED,
             "Dispatch deadline exceeded. allowed to run for 7 seconds",
         ),
@@ -277,8 +281,8 @@ IN_ORDER = [
         RUNNING,
         make_objects(ENOUGH, SUCCEEDED, None, absent=(make_ref(1),)),
         {},
-        Decision(
-            Step.FAIL,
+        Do(
+            Act.FAIL,
             words.MISSING_COMPONENT,
             "Only found 1 deployed components, but was expecting 2: RayCluster default/raycluster-1 was deleted",
         ),
@@ -288,57 +292,57 @@ IN_ORDER = [
         RUNNING,
         make_objects(LOST, SUCCEEDED, RUNS),
         {},
-        Decision(Step.NOTE_PROGRESS, done=frozenset({0})),
+        by(Cause.SOME_COMPLETED, frozenset({0})),
         id="progress-before-pods-that-are-short-by-nature-now",
     ),
     pytest.param(
         RUNNING,
         make_objects(LOST, RUNS, RUNS),
         {},
-        Decision(Step.NOTE_HEALTH_ISSUE, REASON, TOO_FEW),
+        Do(Act.NOTE_HEALTH_ISSUE, REASON, TOO_FEW),
         id="pods-that-were-lost-are-noted-first",
     ),
     pytest.param(
         unhealthy(RUNNING),
         make_objects(LOST, RUNS, RUNS),
         {},
-        Decision(Step.NOOP, until=at(305)),
+        Do(Act.NOOP, until=at(305)),
         id="what-is-noted-is-waited-for",
     ),
     pytest.param(
         unhealthy(RUNNING),
         make_objects(LOST, RUNS, RUNS),
         {"limit": timedelta(seconds=100)},
-        Decision(Step.NOOP, until=at(102)),
+        Do(Act.NOOP, until=at(102)),
         id="the-earlier-of-two-troubles-wakes",
     ),
     pytest.param(
         unhealthy(RUNNING, since=-300),
         make_objects(LOST, RUNS, RUNS),
         {},
-        Decision(Step.REQUEUE, REASON, TOO_FEW),
+        Do(Act.REQUEUE, REASON, TOO_FEW),
         id="what-lasts-is-acted-upon",
     ),
     pytest.param(
         unhealthy(RUNNING, since=-300),
         make_objects(ENOUGH, RUNS, RUNS),
         {},
-        Decision(Step.NOTE_RECOVERY),
+        by(Cause.RECOVERED),
         id="what-cured-itself-is-forgotten-however-long-it-took",
     ),
     pytest.param(
         unhealthy(RUNNING, words.FOUND_FAILED_PODS),
         make_objects(LOST, RUNS, RUNS),
         {},
-        Decision(Step.NOTE_HEALTH_ISSUE, REASON, TOO_FEW),
+        Do(Act.NOTE_HEALTH_ISSUE, REASON, TOO_FEW),
         id="another-trouble-takes-its-place",
     ),
     pytest.param(
         RUNNING,
         make_objects(ENOUGH, EVICTED, RUNS),
         {},
-        Decision(
-            Step.REQUEUE,
+        Do(
+            Act.REQUEUE,
             words.FOUND_FAILED_PODS,
             "RayCluster default/raycluster-0 was evicted: Evicted: memory",
         ),
@@ -348,8 +352,8 @@ IN_ORDER = [
         RUNNING,
         make_objects(ENOUGH, EVICTED, FAILED),
         {},
-        Decision(
-            Step.FAIL,
+        Do(
+            Act.FAIL,
             words.FAILED_COMPONENT,
             f"RayCluster default/raycluster-1 failed: {FAILED.message}",
         ),
@@ -359,7 +363,7 @@ IN_ORDER = [
         NEVER_RAN,
         make_objects(NO_PODS, SUCCEEDED, RUNS),
         {},
-        Decision(Step.NOTE_PROGRESS, done=frozenset({0})),
+        by(Cause.SOME_COMPLETED, frozenset({0})),
         id="some-may-be-done-before-all-ran",
     ),
 ]
@@ -367,7 +371,7 @@ IN_ORDER = [
 
 @pytest.mark.parametrize(("record", "objects", "policy", "decision"), IN_ORDER)
 def test_of_several_things_to_do_the_first_is_done(
-    record: Record, objects: ObservedObjects, policy: dict[str, Any], decision: Decision
+    record: Record, objects: ObservedObjects, policy: dict[str, Any], decision: Outline
 ) -> None:
     two = replace(record, attempt=replace(attempt_of(record), objects=(make_ref(0), make_ref(1))))
     assert decided(two, objects=objects, policy=make_policy(JOB, JOB, **policy)) == decision
@@ -376,25 +380,23 @@ def test_of_several_things_to_do_the_first_is_done(
 @pytest.mark.parametrize(
     ("record", "pods", "step"),
     [
-        pytest.param(NEVER_RAN, NO_PODS, Step.NOTE_PROGRESS, id="before-its-first-pod"),
-        pytest.param(NEVER_RAN, PodCounts(succeeded=1), Step.MARK_RUNNING, id="its-pod-has-succeeded"),
-        pytest.param(RUNNING, NO_PODS, Step.NOTE_DONE, id="after-its-last-pod"),
+        pytest.param(NEVER_RAN, NO_PODS, Cause.SOME_COMPLETED, id="before-its-first-pod"),
+        pytest.param(NEVER_RAN, PodCounts(succeeded=1), Cause.PODS_RUNNING, id="its-pod-has-succeeded"),
+        pytest.param(RUNNING, NO_PODS, Cause.ITEMS_DONE, id="after-its-last-pod"),
     ],
 )
 def test_deployment_that_is_called_done_when_it_progresses_is_not_complete_before_its_first_pod(
-    record: Record, pods: PodCounts, step: Step
+    record: Record, pods: PodCounts, step: Act | Cause
 ) -> None:
     progressing = ObjectState(conditions=frozenset({"Progressing"}))
     policy = make_policy(CompletionRule(words=("Progressing",), holds=True))
-    assert decided(record, objects=make_objects(pods, progressing), policy=policy).step is step
+    assert step_of(decided(record, objects=make_objects(pods, progressing), policy=policy)) is step
 
 
 def test_done_item_stays_done_when_its_object_is_gone() -> None:
     record = make_record(Phase.RUNNING_HOLD_COMPLETION)
     gone = make_objects(NO_PODS, None, absent=attempt_of(record).objects)
-    assert decided(record, objects=gone, policy=make_policy(JOB)) == Decision(
-        Step.COMPLETE, done=frozenset({0})
-    )
+    assert decided(record, objects=gone, policy=make_policy(JOB)) == Do(Act.COMPLETE, done=frozenset({0}))
 
 
 def test_progress_is_noted_once() -> None:
@@ -419,7 +421,7 @@ def test_gang_on_an_unreachable_cluster_is_noted_once_and_then_left_alone(phase:
     record = elsewhere(make_record(phase))
     noted = run_changes.note_health_issue(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
     assert [decided(each, unreachable=AWAY) for each in (record, noted)] == [
-        Decision(Step.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, AWAY),
+        Do(Act.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, AWAY),
         NOOP,
     ]
     assert decided(noted, unreachable="cluster east does not answer: 503", seconds=10**6) == NOOP
@@ -445,21 +447,21 @@ def test_nothing_that_is_seen_of_a_gang_counts_while_its_cluster_is_away(
 
 def test_unreachable_cluster_replaces_another_health_issue() -> None:
     decision = decided(unhealthy(elsewhere(RUNNING)), unreachable=AWAY)
-    assert decision == Decision(Step.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, AWAY)
+    assert decision == Do(Act.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, AWAY)
 
 
 @pytest.mark.parametrize(
     ("objects", "decision"),
     [
-        pytest.param(make_objects(ENOUGH), Decision(Step.NOTE_RECOVERY), id="well"),
+        pytest.param(make_objects(ENOUGH), by(Cause.RECOVERED), id="well"),
         pytest.param(
             make_objects(LOST),
-            Decision(Step.NOTE_HEALTH_ISSUE, REASON, TOO_FEW),
+            Do(Act.NOTE_HEALTH_ISSUE, REASON, TOO_FEW),
             id="short-and-given-time-anew",
         ),
     ],
 )
-def test_gang_is_judged_afresh_once_its_cluster_is_back(objects: ObservedObjects, decision: Decision) -> None:
+def test_gang_is_judged_afresh_once_its_cluster_is_back(objects: ObservedObjects, decision: Outline) -> None:
     noted = unhealthy(elsewhere(RUNNING), words.CLUSTER_UNREACHABLE)
     assert decided(noted, objects=objects, seconds=10**5) == decision
 
@@ -469,13 +471,13 @@ def test_gang_is_judged_afresh_once_its_cluster_is_back(objects: ObservedObjects
 def test_gang_is_suspended_while_its_cluster_is_away(phase: Phase, is_noted: bool) -> None:
     record = elsewhere(make_record(phase))
     record = unhealthy(record, words.CLUSTER_UNREACHABLE) if is_noted else record
-    assert decided(record, unreachable=AWAY, asked=MutableSpec(suspend=True)) == Decision(Step.SUSPEND)
+    assert decided(record, unreachable=AWAY, asked=MutableSpec(suspend=True)) == by(Cause.SUSPENDED)
 
 
 @pytest.mark.parametrize("phase", [Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING])
 def test_removal_goes_on_though_the_cluster_is_away(phase: Phase) -> None:
     noted = unhealthy(elsewhere(make_record(phase)), words.CLUSTER_UNREACHABLE)
-    assert decided(noted, unreachable=AWAY) == Decision(Step.REMOVE)
+    assert decided(noted, unreachable=AWAY) == Do(Act.REMOVE)
 
 
 HELD = [Phase.DISPATCHING, Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING, Phase.DELETING]
@@ -486,8 +488,8 @@ def test_gang_that_waits_for_its_cluster_has_a_health_issue_until_that_answers(p
     record, wanted = elsewhere(make_record(phase)), phase is not Phase.DELETING
     noted = run_changes.note_health_issue(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
     assert [decided(record, unreachable=AWAY, wanted=wanted), decided(noted, wanted=wanted)] == [
-        Decision(Step.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, AWAY),
-        Decision(Step.NOTE_RECOVERY),
+        Do(Act.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, AWAY),
+        by(Cause.RECOVERED),
     ]
 
 
@@ -496,10 +498,10 @@ UNDECLARED = Loss(OnClusterLost.WAIT, at(0), "cluster east is not declared any m
 
 def test_deleted_appwrapper_does_not_wait_for_an_undeclared_cluster() -> None:
     deleting, kept = elsewhere(make_record(Phase.DELETING)), elsewhere(make_record(Phase.COMPLETED))
-    assert [decided(each, unreachable=AWAY, loss=UNDECLARED, wanted=False) for each in (deleting, kept)] == [
-        Decision(Step.ABANDON, words.CLUSTER_LOST, UNDECLARED.message),
-        Decision(Step.DELETE),
-    ]
+    seen: dict[str, Any] = {"unreachable": AWAY, "loss": UNDECLARED, "wanted": False}
+    abandoned = Commit(removal.abandon(deleting, UNDECLARED.message, at(10)), wakes_scheduler=True)
+    assert decide(make_observation(deleting, **seen)) == abandoned
+    assert decided(kept, **seen) == Do(Act.DELETE)
 
 
 @pytest.mark.parametrize("phase", REACHED)
@@ -513,10 +515,12 @@ def test_changed_cluster_selector_is_followed_and_an_invalid_selector_is_not(pha
     east = parse_selector("zone=east", "annotation")
     asks = [MutableSpec(selector=east), MutableSpec(prefers=east), MutableSpec(selector=None, prefers=None)]
     suspended = phase is Phase.SUSPENDED
-    assert [decided(make_record(phase), asked=replace(each, suspend=suspended)).step for each in asks] == [
-        Step.REDIRECT,
-        Step.REDIRECT,
-        Step.NOOP,
+    assert [
+        step_of(decided(make_record(phase), asked=replace(each, suspend=suspended))) for each in asks
+    ] == [
+        Cause.REDIRECTED,
+        Cause.REDIRECTED,
+        Act.NOOP,
     ]
 
 
@@ -525,20 +529,22 @@ def test_changed_cluster_selector_is_followed_and_an_invalid_selector_is_not(pha
 def test_change_of_queue_is_followed_first(phase: Phase, asked: MutableSpec | None) -> None:
     record = make_record(phase)
     asked = replace(asked, suspend=phase is Phase.SUSPENDED) if asked else None
-    steps = [decided(record, asked=asked, queues=each).step for each in (("team",), ("default", "tree/gold"))]
-    assert steps == [Step.MOVE, Step.MOVE]
+    steps = [
+        step_of(decided(record, asked=asked, queues=each)) for each in (("team",), ("default", "tree/gold"))
+    ]
+    assert steps == [Cause.MOVED, Cause.MOVED]
     assert decided(record, asked=asked, queues=("default",)) == decided(record, asked=asked)
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_unknown_priority_class_of_an_undispatched_gang_is_noted_and_cleared_once(phase: Phase) -> None:
     record, asked = make_record(phase), MutableSpec(suspend=phase is Phase.SUSPENDED)
-    usual = decided(record, asked=asked).step
-    follows = Step.REPRIORITISE if phase in {Phase.QUEUED, Phase.SUSPENDED} else usual
+    usual = step_of(decided(record, asked=asked))
+    follows = Cause.REPRIORITISED if phase in {Phase.QUEUED, Phase.SUSPENDED} else usual
     noted = replace(record, conditions=(*record.conditions, unknown_class("no train", NOW)))
     over = replace(record, conditions=with_unknown_class(noted.conditions, "", NOW))
     steps = {
-        (name, said): decided(each, asked=asked, unknown_class=said).step
+        (name, said): step_of(decided(each, asked=asked, unknown_class=said))
         for name, each in {"none": record, "noted": noted, "over": over}.items()
         for said in ("", "no train", "no test")
     }
@@ -557,7 +563,7 @@ def test_unknown_priority_class_of_an_undispatched_gang_is_noted_and_cleared_onc
 
 def test_suspension_comes_before_a_change_of_queue() -> None:
     queued = make_record(Phase.QUEUED)
-    assert decided(queued, asked=MutableSpec(suspend=True), queues=("team",)).step is Step.SUSPEND
+    assert step_of(decided(queued, asked=MutableSpec(suspend=True), queues=("team",))) is Cause.SUSPENDED
 
 
 @pytest.mark.parametrize("phase", [each for each in Phase if each not in {Phase.QUEUED, Phase.SUSPENDED}])
@@ -597,7 +603,7 @@ def test_queued_gang_is_as_asked_unless_its_user_has_changed_whether_or_where_it
 
 @pytest.mark.parametrize("phase", REACHED)
 def test_unwanted_gang_on_an_unreachable_cluster_is_forgotten(phase: Phase) -> None:
-    assert decided(elsewhere(make_record(phase)), unreachable=AWAY, wanted=False) == Decision(Step.DELETE)
+    assert decided(elsewhere(make_record(phase)), unreachable=AWAY, wanted=False) == Do(Act.DELETE)
 
 
 KEPT_ONES = [
@@ -613,14 +619,14 @@ def test_kept_objects_in_a_member_go_before_the_deleted_appwrapper_is_forgotten(
     kept = elsewhere(make())
     expired = removal.expire(kept, at(11)).after
     assert [decided(record, wanted=False) for record in (kept, expired)] == [
-        Decision(Step.EXPIRE),
-        Decision(Step.DELETE),
+        Do(Act.EXPIRE),
+        Do(Act.DELETE),
     ]
 
 
 @pytest.mark.parametrize("make", KEPT_ONES)
 def test_kept_objects_on_the_hub_go_with_the_deleted_appwrapper(make: Callable[[], Record]) -> None:
-    assert decided(make(), wanted=False) == Decision(Step.DELETE)
+    assert decided(make(), wanted=False) == Do(Act.DELETE)
 
 
 @pytest.mark.parametrize(
@@ -644,8 +650,8 @@ def test_done_items_are_carried_over_to_the_next_attempt_on_the_hub_alone(
     evicted = decided(two, objects=make_objects(ENOUGH, SUCCEEDED, EVICTED), policy=policy)
     message = "RayCluster default/raycluster-1 was evicted: Evicted: memory"
     assert [suspended, evicted] == [
-        Decision(Step.SUSPEND, done=done),
-        Decision(Step.REQUEUE, words.FOUND_FAILED_PODS, message, done=done),
+        by(Cause.SUSPENDED, done),
+        Do(Act.REQUEUE, words.FOUND_FAILED_PODS, message, done=done),
     ]
 
 
@@ -654,8 +660,8 @@ def test_done_items_in_a_member_count_while_the_attempt_lasts() -> None:
     done = elsewhere(run_changes.note_done(RUNNING, (0,), at(5)).after)
     seen = {"objects": make_objects(NO_PODS, SUCCEEDED), "policy": make_policy(JOB)}
     assert [decided(each, **seen) for each in (record, done)] == [
-        Decision(Step.NOTE_DONE, done=frozenset({0})),
-        Decision(Step.COMPLETE, done=frozenset({0})),
+        by(Cause.ITEMS_DONE, frozenset({0})),
+        Do(Act.COMPLETE, done=frozenset({0})),
     ]
 
 
@@ -688,8 +694,8 @@ def test_gang_that_was_taken_back_too_often_fails(
     minimum = 1 if reason == words.MIN_PODS_NOT_RUNNING else None
     policy = make_policy(min_available=minimum, requeuing=Requeuing(**requeuing))
     message = TOO_FEW if minimum is None else words.MIN_PODS_MESSAGE.format(minimum=1, running=0, completed=0)
-    step = Step.REQUEUE if failed_with is None else Step.FAIL
-    assert decided(record, objects=make_objects(LOST), policy=policy) == Decision(
+    step = Act.REQUEUE if failed_with is None else Act.FAIL
+    assert decided(record, objects=make_objects(LOST), policy=policy) == Do(
         step, reason, message, failed_with or ""
     )
 

@@ -14,16 +14,18 @@ from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.missing_pods import NONE_WITHHELD, Withheld
-from dispatcher.core.lifecycle.step import NOOP, Decision, Step
+from dispatcher.core.lifecycle.step import NOOP, Act, Do
+from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import NotedIssue, Phase, Record
 from tests.builders import at, make_objects, make_observation, make_policy, make_record, make_ref
+from tests.unit.core.lifecycle.dispatched import Outline, act_of, by, outline
 
 DRIFT = "RayCluster default/ray: spec.x was changed"
-NOTED = Decision(Step.NOTE_HEALTH_ISSUE, words.DRIFTED, DRIFT)
+NOTED = Do(Act.NOTE_HEALTH_ISSUE, words.DRIFTED, DRIFT)
 ENOUGH, LOST = PodCounts(running=1), PodCounts(running=1, lost=1)
 TOO_FEW = "0 of 1 pods run, on nodes that do not answer: 1"
-SHORT = Decision(Step.NOTE_HEALTH_ISSUE, words.INSUFFICIENT_PODS_READY, TOO_FEW)
+SHORT = Do(Act.NOTE_HEALTH_ISSUE, words.INSUFFICIENT_PODS_READY, TOO_FEW)
 RUNNING = make_record(Phase.RUNNING)
 HOLDING = make_record(Phase.RUNNING_HOLD_COMPLETION)
 JOB = CompletionRule(ends=True, holds=True)
@@ -34,13 +36,13 @@ def ill(reason: str = words.DRIFTED, message: str = DRIFT, record: Record = RUNN
     return replace(record, unhealthy=NotedIssue(reason, message, at(5)))
 
 
-def decided(record: Record, pods: PodCounts = ENOUGH, *states: ObjectState, **seen: Any) -> Decision:  # noqa: ANN401
+def decided(record: Record, pods: PodCounts = ENOUGH, *states: ObjectState, **seen: Any) -> Outline:  # noqa: ANN401
     """What is due of a gang, at second 10, of which somebody has edited something."""
     objects = replace(make_objects(pods, *states), drift=seen.pop("drift", DRIFT))
-    return decide(make_observation(record, objects=objects, **seen))
+    return outline(decide(make_observation(record, objects=objects, **seen)))
 
 
-def not_yet_running(pods: PodCounts) -> Decision:
+def not_yet_running(pods: PodCounts) -> Outline:
     return decided(make_record(Phase.DISPATCHED), pods)
 
 
@@ -53,7 +55,7 @@ def not_yet_running(pods: PodCounts) -> Decision:
         pytest.param(decided(ill()), NOOP, id="once"),
         pytest.param(decided(ill(), seconds=10**7), NOOP, id="and-never-acted-upon"),
         pytest.param(decided(ill(message="x: y was changed")), NOTED, id="anew-when-more-is-changed"),
-        pytest.param(decided(ill(), drift=""), Decision(Step.NOTE_RECOVERY), id="taken-back"),
+        pytest.param(decided(ill(), drift=""), by(Cause.RECOVERED), id="taken-back"),
         pytest.param(decided(ill(), drift=None), NOOP, id="not-taken-back-before-it-is-compared"),
         pytest.param(
             decided(ill(words.INSUFFICIENT_PODS_READY), drift=None),
@@ -65,24 +67,24 @@ def not_yet_running(pods: PodCounts) -> Decision:
         pytest.param(decided(ill(), LOST), SHORT, id="another-trouble-in-its-place"),
         pytest.param(
             decided(ill(words.INSUFFICIENT_PODS_READY, TOO_FEW), LOST),
-            Decision(Step.NOOP, until=at(305)),
+            Do(Act.NOOP, until=at(305)),
             id="not-while-another-is-told",
         ),
         pytest.param(
             decided(ill(words.INSUFFICIENT_PODS_READY, TOO_FEW), LOST, seconds=306),
-            Decision(Step.REQUEUE, words.INSUFFICIENT_PODS_READY, TOO_FEW),
+            Do(Act.REQUEUE, words.INSUFFICIENT_PODS_READY, TOO_FEW),
             id="which-is-acted-upon-as-ever",
         ),
         pytest.param(decided(ill(words.INSUFFICIENT_PODS_READY)), NOTED, id="in-place-of-one-that-is-over"),
         pytest.param(decided(ill(words.CLUSTER_UNREACHABLE)), NOTED, id="when-the-cluster-is-back"),
         pytest.param(
             decided(ill(), unreachable="east does not answer"),
-            Decision(Step.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, "east does not answer"),
+            Do(Act.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, "east does not answer"),
             id="not-while-the-cluster-is-away",
         ),
         pytest.param(
             decided(ill(), policy=make_policy(limit=timedelta(seconds=100))),
-            Decision(Step.NOOP, until=at(102)),
+            Do(Act.NOOP, until=at(102)),
             id="a-deadline-to-come-is-looked-at-in-time",
         ),
         pytest.param(
@@ -92,8 +94,8 @@ def not_yet_running(pods: PodCounts) -> Decision:
         ),
         pytest.param(
             decided(ill(), policy=make_policy(limit=timedelta(seconds=5))),
-            Decision(
-                Step.FAIL,
+            Do(
+                Act.FAIL,
                 words.DISPATCH_DEADLINE_EXCEEDED,
                 "Dispatch deadline exceeded. allowed to run for 5 seconds",
             ),
@@ -101,30 +103,30 @@ def not_yet_running(pods: PodCounts) -> Decision:
         ),
         pytest.param(
             decided(ill(), ENOUGH, FAILED, policy=make_policy(JOB)),
-            Decision(Step.FAIL, words.FAILED_COMPONENT, "RayCluster default/raycluster-0 failed: too many"),
+            Do(Act.FAIL, words.FAILED_COMPONENT, "RayCluster default/raycluster-0 failed: too many"),
             id="so-does-a-failure",
         ),
         pytest.param(
             decided(ill(), PodCounts(), DONE, policy=make_policy(JOB)),
-            Decision(Step.NOTE_DONE, done=frozenset({0})),
+            by(Cause.ITEMS_DONE, frozenset({0})),
             id="and-what-is-done",
         ),
         pytest.param(
             decided(RUNNING, ENOUGH, DONE, policy=make_policy(JOB)),
-            Decision(Step.NOTE_PROGRESS, done=frozenset({0})),
+            by(Cause.SOME_COMPLETED, frozenset({0})),
             id="progress-is-told-first",
         ),
         pytest.param(
-            decided(ill(), asked=MutableSpec(suspend=True)), Decision(Step.SUSPEND), id="it-can-be-suspended"
+            decided(ill(), asked=MutableSpec(suspend=True)), by(Cause.SUSPENDED), id="it-can-be-suspended"
         ),
         pytest.param(
             decided(ill(), draining="east is being emptied"),
-            Decision(Step.REQUEUE, words.CLUSTER_DRAINING, "east is being emptied"),
+            Do(Act.REQUEUE, words.CLUSTER_DRAINING, "east is being emptied"),
             id="and-moved-elsewhere",
         ),
     ],
 )
-def test_decision_of_an_edited_gang(decision: Decision, due: Decision) -> None:
+def test_decision_of_an_edited_gang(decision: Outline, due: Outline) -> None:
     assert decision == due
 
 
@@ -133,10 +135,12 @@ UNREAD = Withheld(unread="Deployment default/d", unread_pods=1)
 SUSPENDED = "Job default/j is suspended, as its AppWrapper says"
 
 
-def with_unread(record: Record, seconds: float, drift: str | None = "") -> Decision:
+def with_unread(record: Record, seconds: float, drift: str | None = "") -> Outline:
     """What is due of a gang without pods, of whose object the watch of this leader shows nothing."""
     objects = replace(make_objects(PodCounts(), None), drift=drift, withheld=UNREAD)
-    return decide(make_observation(record, seconds=seconds, policy=make_policy(JOB), objects=objects))
+    return outline(
+        decide(make_observation(record, seconds=seconds, policy=make_policy(JOB), objects=objects))
+    )
 
 
 @pytest.mark.parametrize("seconds", [10, 71, 10**7])
@@ -152,19 +156,19 @@ def test_suspended_object_is_told_of_until_it_is_read_again() -> None:
     objects = replace(make_objects(ENOUGH, None), withheld=unread)
     assert decide(make_observation(record, objects=objects)) == NOOP
     read = replace(objects, withheld=NONE_WITHHELD)
-    assert decide(make_observation(record, objects=read)) == Decision(Step.NOTE_RECOVERY)
+    assert outline(decide(make_observation(record, objects=read))) == by(Cause.RECOVERED)
 
 
 def test_gang_without_pods_whose_object_nobody_has_read_is_told_of_and_its_end_is_in_doubt() -> None:
     told = "0 of 1 pods run: there is none; how many pods are asked for is not known: Deployment default/d"
     reason = words.INSUFFICIENT_PODS_READY
-    assert with_unread(RUNNING, 10) == Decision(Step.NOTE_HEALTH_ISSUE, reason, told)
+    assert with_unread(RUNNING, 10) == Do(Act.NOTE_HEALTH_ISSUE, reason, told)
     noted = ill(reason, told)
-    assert with_unread(noted, 10) == Decision(Step.NOOP, until=at(65))
-    assert with_unread(noted, 66) == Decision(Step.REQUEUE, reason, told, is_in_doubt=True)
+    assert with_unread(noted, 10) == Do(Act.NOOP, until=at(65))
+    assert with_unread(noted, 66) == Do(Act.REQUEUE, reason, told, is_in_doubt=True)
 
 
 def test_missing_object_is_a_health_issue_of_its_own() -> None:
     objects = replace(make_objects(ENOUGH, absent=(make_ref(),)), drift=DRIFT)
-    decision = decide(make_observation(ill(), objects=objects))
-    assert (decision.step, decision.reason) == (Step.FAIL, words.MISSING_COMPONENT)
+    decision = act_of(decide(make_observation(ill(), objects=objects)))
+    assert (decision.act, decision.reason) == (Act.FAIL, words.MISSING_COMPONENT)

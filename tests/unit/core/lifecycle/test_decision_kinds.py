@@ -14,10 +14,12 @@ from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.policy import ADMISSION_GRACE
-from dispatcher.core.lifecycle.step import NOOP, Decision, Step
+from dispatcher.core.lifecycle.step import NOOP, Act, Do
+from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import NotedIssue, ObjectRef, Phase, Record
 from tests.builders import at, attempt_of, make_objects, make_observation, make_policy, make_record, make_ref
+from tests.unit.core.lifecycle.dispatched import Outline, by, outline
 
 RAY, JOB = make_ref(0), make_ref(1, "Job")
 DONE = replace(RAY, done=True)
@@ -26,8 +28,8 @@ RUNNING = replace(RUNNING, attempt=replace(attempt_of(RUNNING), objects=(RAY, JO
 LOST = "cluster hub stopped serving RayCluster of ray.io/v1, and RayCluster default/raycluster-0 went with it"
 NAMED = "RayCluster default/raycluster-0"
 UNKNOWN = f"cluster hub does not serve RayCluster of ray.io/v1: the state of {NAMED} is not known"
-TOLD = Decision(Step.NOTE_HEALTH_ISSUE, words.KIND_NOT_INSTALLED, LOST)
-AGAIN = Decision(Step.REQUEUE, words.KIND_NOT_INSTALLED, LOST)
+TOLD = Do(Act.NOTE_HEALTH_ISSUE, words.KIND_NOT_INSTALLED, LOST)
+AGAIN = Do(Act.REQUEUE, words.KIND_NOT_INSTALLED, LOST)
 DELETED = "Only found 1 deployed components, but was expecting 2: {} was deleted"
 GRACE = ADMISSION_GRACE.total_seconds()
 
@@ -47,12 +49,12 @@ def decided(
     pods: int = 1,
     seconds: float = 10,
     **policy: Any,  # noqa: ANN401
-) -> Decision:
+) -> Outline:
     """What is due of the gang at that second."""
     found = make_objects(PodCounts(running=pods), ObjectState(), ObjectState(End.OPEN), absent=absent)
     policies = make_policy(*make_policy().items * 2, **policy)
     objects = replace(found, unserved=unserved)
-    return decide(make_observation(record, seconds, objects=objects, policy=policies))
+    return outline(decide(make_observation(record, seconds, objects=objects, policy=policies)))
 
 
 @pytest.mark.parametrize(
@@ -60,12 +62,12 @@ def decided(
     [
         pytest.param(
             decided(absent=(RAY,)),
-            Decision(Step.FAIL, words.MISSING_COMPONENT, DELETED.format("RayCluster default/raycluster-0")),
+            Do(Act.FAIL, words.MISSING_COMPONENT, DELETED.format("RayCluster default/raycluster-0")),
             id="its-kind-is-served",
         ),
         pytest.param(
             decided(absent=(JOB,), unserved=(RAY,)),
-            Decision(Step.FAIL, words.MISSING_COMPONENT, DELETED.format("Job default/job-1")),
+            Do(Act.FAIL, words.MISSING_COMPONENT, DELETED.format("Job default/job-1")),
             id="another-kind-is-not-served",
         ),
         pytest.param(decided(absent=(RAY,), unserved=(RAY,)), TOLD, id="its-kind-is-not-served"),
@@ -73,12 +75,12 @@ def decided(
         pytest.param(decided(absent=(RAY,), unserved=(RAY,), pods=0), TOLD, id="its-pods-are-gone-too"),
         pytest.param(
             decided(noted(), absent=(RAY,), unserved=(RAY,)),
-            Decision(Step.NOOP, until=at(5 + GRACE)),
+            Do(Act.NOOP, until=at(5 + GRACE)),
             id="it-is-waited-for",
         ),
         pytest.param(
             decided(noted(), absent=(RAY,), unserved=(RAY,), pods=0),
-            Decision(Step.NOOP, until=at(5 + GRACE)),
+            Do(Act.NOOP, until=at(5 + GRACE)),
             id="its-pods-are-not-missed-meanwhile",
         ),
         pytest.param(
@@ -97,19 +99,19 @@ def decided(
             AGAIN,
             id="its-retries-are-used-up",
         ),
-        pytest.param(decided(noted()), Decision(Step.NOTE_RECOVERY), id="it-is-back-with-its-kind"),
+        pytest.param(decided(noted()), by(Cause.RECOVERED), id="it-is-back-with-its-kind"),
         pytest.param(
             decided(
                 replace(noted(done=[0]), phase=Phase.RUNNING_HOLD_COMPLETION),
                 absent=(DONE,),
                 unserved=(DONE,),
             ),
-            Decision(Step.NOTE_RECOVERY),
+            by(Cause.RECOVERED, frozenset({0})),
             id="it-was-done",
         ),
         pytest.param(
             decided(unserved=(RAY,)),
-            Decision(Step.NOTE_HEALTH_ISSUE, words.KIND_NOT_INSTALLED, UNKNOWN),
+            Do(Act.NOTE_HEALTH_ISSUE, words.KIND_NOT_INSTALLED, UNKNOWN),
             id="it-is-there-and-not-observed",
         ),
         pytest.param(
@@ -118,7 +120,7 @@ def decided(
     ],
 )
 def test_decision_of_a_gang_with_an_object_of_a_kind_that_is_not_served(
-    decision: Decision, due: Decision
+    decision: Outline, due: Outline
 ) -> None:
     assert decision == due
 

@@ -21,12 +21,12 @@ from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import first_changes, provisioning, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
-from dispatcher.core.lifecycle.decision import decide, requested_requirements
+from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.growth import growth_of, without_unplaced
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.lifecycle.step import Decision, Loss, ObservedState, Step
+from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do, Loss, ObservedState
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model.growth import GatedPod, PodRef, SurplusPod
 from dispatcher.core.model.pod_counts import PodCounts
@@ -47,14 +47,15 @@ from tests.builders import (
     make_requested,
     make_submission,
 )
+from tests.unit.core.lifecycle.dispatched import act_of, step_of
 from tests.unit.core.lifecycle.holds import HOLDS, may_rest, reasons_to_hold
 
 TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
 
-MADE_BY: dict[Step, tuple[Cause, ...]] = {
-    Step.NOOP: (),
-    Step.REMOVE_FINALIZER: (),
-    Step.TAKE_IN: (
+MADE_BY: dict[Act, tuple[Cause, ...]] = {
+    Act.NOOP: (),
+    Act.REMOVE_FINALIZER: (),
+    Act.TAKE_IN: (
         Cause.SUBMITTED,
         Cause.SUBMITTED_SUSPENDED,
         Cause.REJECTED,
@@ -62,38 +63,43 @@ MADE_BY: dict[Step, tuple[Cause, ...]] = {
         Cause.FOUND_COMPLETED,
         Cause.FOUND_FAILED,
     ),
-    Step.DELETE: (Cause.DELETED,),
-    Step.REPRIORITISE: (Cause.REPRIORITISED,),
-    Step.REDIRECT: (Cause.REDIRECTED,),
-    Step.FOLLOW_APPROVALS: (Cause.AWAITING_APPROVAL, Cause.APPROVED),
-    Step.MOVE: (Cause.MOVED,),
-    Step.SUSPEND: (Cause.SUSPENDED,),
-    Step.RESUME: (Cause.RESUMED,),
-    Step.CREATE: (Cause.CREATED, Cause.CREATION_REFUSED, Cause.CREATION_POSTPONED, Cause.WITHDRAWN),
-    Step.REQUEST_CAPACITY: (Cause.PROVISIONING, Cause.CREATION_REFUSED),
-    Step.NOTE_PROVISIONING: (Cause.PROVISIONING,),
-    Step.TAKE_PROVISIONED: (Cause.PROVISIONED,),
-    Step.LEAVE_CLUSTER: (Cause.PROVISIONING_FAILED,),
-    Step.REQUEST_ELSEWHERE: (Cause.PROVISIONING_FAILED, Cause.PROVISIONING_REFUSED),
-    Step.MARK_RUNNING: (Cause.PODS_RUNNING,),
-    Step.NOTE_HEALTH_ISSUE: (Cause.UNHEALTHY,),
-    Step.NOTE_RECOVERY: (Cause.RECOVERED,),
-    Step.NOTE_GROWTH: (Cause.GREW, Cause.SHRANK),
-    Step.ADMIT_PODS: (),
-    Step.DELETE_PODS: (),
-    Step.TAKE_BACK_GROWTH: (Cause.GROWTH_TAKEN_BACK,),
-    Step.NOTE_PROGRESS: (Cause.SOME_COMPLETED,),
-    Step.COMPLETE: (Cause.COMPLETED,),
-    Step.NOTE_DONE: (Cause.ITEMS_DONE,),
-    Step.REQUEUE: (Cause.EVICTED,),
-    Step.FAIL: (Cause.RUN_FAILED,),
-    Step.REMOVE: (Cause.REMOVED,),
-    Step.CONFIRM_GONE: (Cause.RELEASED,),
-    Step.EXPIRE: (Cause.EXPIRED,),
-    Step.ABANDON: (Cause.ABANDONED,),
-    Step.LOSE: (Cause.LOST,),
+    Act.DELETE: (Cause.DELETED,),
+    Act.FOLLOW_APPROVALS: (Cause.AWAITING_APPROVAL, Cause.APPROVED),
+    Act.CREATE: (Cause.CREATED, Cause.CREATION_REFUSED, Cause.CREATION_POSTPONED, Cause.WITHDRAWN),
+    Act.REQUEST_CAPACITY: (Cause.PROVISIONING, Cause.CREATION_REFUSED),
+    Act.REQUEST_ELSEWHERE: (Cause.PROVISIONING_FAILED, Cause.PROVISIONING_REFUSED),
+    Act.NOTE_HEALTH_ISSUE: (Cause.UNHEALTHY,),
+    Act.ADMIT_PODS: (),
+    Act.DELETE_PODS: (),
+    Act.TAKE_BACK_GROWTH: (Cause.GROWTH_TAKEN_BACK,),
+    Act.COMPLETE: (Cause.COMPLETED,),
+    Act.REQUEUE: (Cause.EVICTED,),
+    Act.FAIL: (Cause.RUN_FAILED,),
+    Act.REMOVE: (Cause.REMOVED,),
+    Act.CONFIRM_GONE: (Cause.RELEASED,),
+    Act.EXPIRE: (Cause.EXPIRED,),
 }
-"""What the reconciler may commit for each step."""
+"""What the reconciler may commit for each act."""
+
+DECIDED = {
+    Cause.REPRIORITISED,
+    Cause.REDIRECTED,
+    Cause.MOVED,
+    Cause.SUSPENDED,
+    Cause.RESUMED,
+    Cause.PROVISIONING,
+    Cause.PROVISIONED,
+    Cause.PROVISIONING_FAILED,
+    Cause.PODS_RUNNING,
+    Cause.RECOVERED,
+    Cause.GREW,
+    Cause.SHRANK,
+    Cause.SOME_COMPLETED,
+    Cause.ITEMS_DONE,
+    Cause.ABANDONED,
+    Cause.LOST,
+}
+"""The causes of the changes that a decision is."""
 
 FINAL = {Phase.COMPLETED, Phase.FAILED, Phase.DELETED}
 MOST_STEPS = 12
@@ -346,26 +352,16 @@ def active_worlds(policy: str) -> Iterator[World]:
 
 
 def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[Change]:
-    """Whatever the reconciler may commit for a step; the first of them if nothing goes wrong."""
-    now, asked = seen.now, seen.asked
-    match decision.step:
-        case Step.NOOP:
+    """Whatever the reconciler may commit for a decision; the first of them if nothing goes wrong."""
+    now = seen.now
+    if isinstance(decision, Commit):
+        return [decision.change]
+    match decision.act:
+        case Act.NOOP:
             return []
-        case Step.DELETE:
+        case Act.DELETE:
             return [removal.delete(record, now)]
-        case Step.REPRIORITISE:
-            assert asked is not None
-            return [queue_changes.reprioritise(record, asked.priority, asked.priority_slope, now)]
-        case Step.REDIRECT:
-            assert asked is not None
-            return [queue_changes.redirect(record, requested_requirements(record, asked), now)]
-        case Step.MOVE:
-            return [queue_changes.move(record, seen.queues, now)]
-        case Step.SUSPEND:
-            return [queue_changes.suspend(record, now, decision.done)]
-        case Step.RESUME:
-            return [queue_changes.resume(record, now)]
-        case Step.CREATE:
+        case Act.CREATE:
             objects = tuple(replace(make_ref(item), done=item in decision.done) for item in (0, 1))
             return [
                 run_changes.created(record, objects, now),
@@ -376,78 +372,59 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
                 ),
                 run_changes.withdraw(record, "no answer", now + timedelta(seconds=5), now),
             ]
-        case Step.REQUEST_CAPACITY:
+        case Act.REQUEST_CAPACITY:
             return [
                 provisioning.note(record, "requested", now, "request-1"),
                 run_changes.refuse_creation(record, (), "too many pod sets", now),
             ]
-        case Step.NOTE_PROVISIONING:
-            return [provisioning.note(record, decision.message, now)]
-        case Step.TAKE_PROVISIONED:
-            return [provisioning.provisioned(record, decision.message, now)]
-        case Step.LEAVE_CLUSTER:
-            return [provisioning.leave(record, decision.message, now)]
-        case Step.REQUEST_ELSEWHERE:
+        case Act.REQUEST_ELSEWHERE:
             return [
                 provisioning.fail(record, decision.message, has_other, now) for has_other in (True, False)
             ]
-        case Step.MARK_RUNNING:
-            return [run_changes.mark_running(record, now)]
-        case Step.NOTE_HEALTH_ISSUE:
+        case Act.NOTE_HEALTH_ISSUE:
             return [
                 run_changes.note_health_issue(record, decision.reason, decision.message, now, decision.since)
             ]
-        case Step.NOTE_RECOVERY:
-            return [run_changes.recover(record, now)]
-        case Step.NOTE_GROWTH:
-            assert seen.objects.taken is not None
-            return [run_changes.note_growth(record, seen.objects.taken, now)]
-        case Step.NOTE_DONE:
-            return [run_changes.note_done(record, decision.done, now)]
-        case Step.NOTE_PROGRESS:
-            return [run_changes.complete_some(record, decision.done, now)]
-        case Step.COMPLETE:
+        case Act.COMPLETE:
             assert not seen.objects.pods.live
             return [run_changes.complete(record, decision.done, now + seen.policy.kept_completed, now)]
-        case Step.FOLLOW_APPROVALS:
+        case Act.FOLLOW_APPROVALS:
             if seen.awaits is None:
                 return [queue_changes.approve(record, now)]
             return [queue_changes.await_approvals(record, seen.awaits, now)]
-        case Step.REQUEUE | Step.FAIL:
+        case Act.REQUEUE | Act.FAIL:
             return [end_of_attempt(record, decision, seen.policy, "", now)]
-        case Step.REMOVE:
+        case Act.REMOVE:
             return [
                 removal.removed(record, now),
                 removal.removed(record, now, now + seen.policy.kept_failed),
             ]
-        case Step.CONFIRM_GONE:
+        case Act.CONFIRM_GONE:
             return [removal.release(record, now)]
-        case Step.EXPIRE:
+        case Act.EXPIRE:
             return [removal.expire(record, now)]
-        case Step.ABANDON:
-            return [removal.abandon(record, decision.message, now)]
-        case Step.LOSE:
-            return [removal.lose(record, decision.message, now)]
-        case Step.TAKE_BACK_GROWTH:
+        case Act.TAKE_BACK_GROWTH:
             given_up = without_unplaced(record.grown, seen.objects.unplaced)
             return [run_changes.take_back_growth(record, given_up, decision.message, now)]
-        case Step.ADMIT_PODS | Step.DELETE_PODS:
+        case Act.ADMIT_PODS | Act.DELETE_PODS:
             return []
-        case Step.TAKE_IN | Step.REMOVE_FINALIZER:
+        case Act.TAKE_IN | Act.REMOVE_FINALIZER:
             raise AssertionError("an AppWrapper with a record is queued already")
         case _:
-            assert_never(decision.step)
+            assert_never(decision.act)
 
 
 def check(record: Record, seen: ObservedState, decision: Decision, changes: list[Change]) -> None:
     """Each change is a row of the table that this step may make; why it was taken back or failed is said."""
-    commits_nothing = decision.step in {Step.NOOP, Step.ADMIT_PODS, Step.DELETE_PODS}
+    commits_nothing = step_of(decision) in {Act.NOOP, Act.ADMIT_PODS, Act.DELETE_PODS}
     assert bool(changes) is not commits_nothing
     for change in changes:
         (event,) = change.events
-        assert event.cause in MADE_BY[decision.step]
+        assert event.cause in (DECIDED if isinstance(decision, Commit) else MADE_BY[decision.act])
         assert (record.phase, event.cause, change.after.phase) in TABLE
-    if decision.step in {Step.REQUEUE, Step.FAIL, Step.NOTE_HEALTH_ISSUE}:
+    if isinstance(decision, Commit):
+        return
+    if decision.act in {Act.REQUEUE, Act.FAIL, Act.NOTE_HEALTH_ISSUE}:
         assert decision.reason
         assert decision.message
     assert decision.until is None or (commits_nothing and decision.until > seen.now)
@@ -466,19 +443,20 @@ def step(record: Record, world: World, now: datetime) -> tuple[Decision, Change 
 
 def follow(
     record: Record, world: World, now: datetime, within: Collection[Phase] = tuple(Phase)
-) -> tuple[Record, datetime, list[Step]]:
+) -> tuple[Record, datetime, list[Act | Cause]]:
     """Where it comes to rest with nothing due, or leaves the phases it is followed in. Time goes on when it rests."""
-    taken: list[Step] = []
+    taken: list[Act | Cause] = []
     for _ in range(MOST_STEPS):
         if record.phase not in within:
             return record, now, taken
         decision, change = step(record, world, now)
-        if change is None and decision.until is None:
-            return record, now, taken
         if change is None:
-            now = max(now, decision.until or now)
+            until = act_of(decision).until
+            if until is None:
+                return record, now, taken
+            now = max(now, until)
             continue
-        taken.append(decision.step)
+        taken.append(step_of(decision))
         record = change.after
     raise AssertionError(f"it does not come to rest: {taken}")
 
@@ -487,7 +465,7 @@ def follow(
 def test_from_every_phase_each_step_is_legal_and_leads_to_a_rest(name: str) -> None:
     for world in inactive_worlds():
         record, now, _ = follow(of_two(RECORDS[name]()), world, at(10))
-        assert decide(world.show(record, now)) == Decision(Step.NOOP)
+        assert decide(world.show(record, now)) == Do(Act.NOOP)
         assert world.wanted or record.phase is Phase.DELETED
 
 
@@ -537,7 +515,7 @@ def test_gang_that_fares_the_same_at_each_attempt_ends_or_rests_unless_it_is_to_
             assert record.reason == ""
             continue
         assert record.phase in {*FINAL, *ACTIVE}
-        assert record.phase in ACTIVE or Step.REMOVE in taken or Step.COMPLETE in taken
+        assert record.phase in ACTIVE or Act.REMOVE in taken or Act.COMPLETE in taken
 
 
 def test_every_reason_to_hold_a_gang_holds_some_gang() -> None:
@@ -550,14 +528,14 @@ def test_every_reason_to_hold_a_gang_holds_some_gang() -> None:
             seen = world.show(start, at(10))
             held = reasons_to_hold(seen)
             # A decision is dear, and asked for only where it may show something new.
-            if len(held) == 1 and not held.isdisjoint(missed) and decide(seen) == Decision(Step.NOOP):
+            if len(held) == 1 and not held.isdisjoint(missed) and decide(seen) == Do(Act.NOOP):
                 missed -= held
     assert not missed
 
 
 def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
     """Else the products above leave something out."""
-    reached: set[Step] = {Step.TAKE_IN, Step.REMOVE_FINALIZER}  # without a record
+    reached: set[Act | Cause] = {Act.TAKE_IN, Act.REMOVE_FINALIZER}  # without a record
     for name, make in RECORDS.items():
         record = of_two(make())
         worlds = [*lost_worlds(), *(active_worlds("components") if name in WATCHED else inactive_worlds())]
@@ -565,9 +543,9 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
         if name in WATCHED:
             starts += [run_changes.note_done(record, (0, 1), at(10)).after, on_trust(record)]
         for world, start, seconds in product(worlds, starts, (10, 10**7)):
-            reached.add(decide(world.show(start, at(seconds))).step)
-    assert reached == set(Step)
-    assert {cause for causes in MADE_BY.values() for cause in causes} == set(Cause) - {
+            reached.add(step_of(decide(world.show(start, at(seconds)))))
+    assert reached == {*Act, *DECIDED}
+    assert DECIDED.union(*MADE_BY.values()) == set(Cause) - {
         Cause.BLOCKED,
         Cause.NOT_EVALUATED,
         Cause.BLOCKED_AT_HEAD,
@@ -583,7 +561,7 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
     }
 
 
-@pytest.mark.parametrize("cause", MADE_BY[Step.TAKE_IN])
+@pytest.mark.parametrize("cause", MADE_BY[Act.TAKE_IN])
 def test_a_new_appwrapper_comes_to_rest_or_is_dispatched(cause: Cause) -> None:
     submission, gang = make_submission(suspended=cause is Cause.SUBMITTED_SUSPENDED), make_gang(2)
     made: dict[Cause, Callable[[], Change]] = {

@@ -20,12 +20,14 @@ from dispatcher.core.lifecycle.growth import (
     with_pods,
 )
 from dispatcher.core.lifecycle.health import missing_pods
-from dispatcher.core.lifecycle.step import Decision, Step
+from dispatcher.core.lifecycle.step import Act, Do
+from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.growth import GatedPod, PodsByTemplate, SurplusPod
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Growth, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
 from tests.builders import at, attempt_of, make_gang, make_objects, make_observation, make_policy, make_record
+from tests.unit.core.lifecycle.dispatched import Outline, act_of, by, outline, step_of
 
 ONE = Resources({"cpu": 1000, "nvidia.com/gpu": 1})
 """The demand of a gang of one pod, and the requests of each of its pods."""
@@ -39,9 +41,9 @@ def grown(record: Record, pods: int, seconds: float = 10) -> Record:
     return run_changes.note_growth(record, ONE * pods, at(seconds)).after
 
 
-def decided(record: Record, bound: Resources | None, seconds: float = 10) -> Decision:
+def decided(record: Record, bound: Resources | None, seconds: float = 10) -> Outline:
     objects = replace(make_objects(), taken=bound)
-    return decide(make_observation(record, seconds, objects=objects))
+    return outline(decide(make_observation(record, seconds, objects=objects)))
 
 
 @pytest.mark.parametrize(
@@ -66,18 +68,18 @@ def test_growth_is_the_requests_of_bound_pods_beyond_the_demand(bound: Resources
 @pytest.mark.parametrize(
     ("bound", "seconds", "decision"),
     [
-        pytest.param(ONE * 2, 12, Decision(Step.NOTE_GROWTH), id="less"),
-        pytest.param(ONE * 3, 12, Decision(Step.NOOP), id="as-much"),
-        pytest.param(ONE * 4, 12, Decision(Step.NOOP, until=at(15)), id="more"),
-        pytest.param(ONE + {"memory": 5}, 12, Decision(Step.NOOP, until=at(15)), id="less-and-more"),
+        pytest.param(ONE * 2, 12, by(Cause.SHRANK), id="less"),
+        pytest.param(ONE * 3, 12, Do(Act.NOOP), id="as-much"),
+        pytest.param(ONE * 4, 12, Do(Act.NOOP, until=at(15)), id="more"),
+        pytest.param(ONE + {"memory": 5}, 12, Do(Act.NOOP, until=at(15)), id="less-and-more"),
     ],
 )
 def test_growth_that_no_pod_uses_is_noted_without_a_pause_while_a_gang_waits_for_it(
-    bound: Resources, seconds: float, decision: Decision
+    bound: Resources, seconds: float, decision: Outline
 ) -> None:
     objects = replace(make_objects(), taken=bound)
     seen = make_observation(grown(gang(), 3), seconds, objects=objects, growth_is_awaited=True)
-    assert decide(seen) == decision
+    assert outline(decide(seen)) == decision
 
 
 def gated(name: str, requests: Resources = ONE, *, is_base: bool = False) -> GatedPod:
@@ -204,23 +206,19 @@ def test_history_gives_the_resources_a_gang_holds_in_the_units_of_users() -> Non
 @pytest.mark.parametrize(
     ("record", "bound", "seconds", "decision"),
     [
-        pytest.param(gang(), ONE, 10, Decision(Step.NOOP), id="as-asked"),
-        pytest.param(gang(), None, 10, Decision(Step.NOOP), id="its-pods-are-not-known"),
-        pytest.param(gang(), ONE * 3, 10, Decision(Step.NOTE_GROWTH), id="grew"),
-        pytest.param(
-            gang(Phase.DISPATCHING), ONE * 3, 10, Decision(Step.CREATE), id="not-while-it-is-created"
-        ),
-        pytest.param(
-            gang(Phase.REQUEUEING), ONE * 3, 10, Decision(Step.REMOVE), id="nor-while-it-is-removed"
-        ),
-        pytest.param(grown(gang(), 3), ONE * 3, 99, Decision(Step.NOOP), id="once"),
-        pytest.param(grown(gang(), 3), ONE, 12, Decision(Step.NOOP, until=at(15)), id="not-at-once-again"),
-        pytest.param(grown(gang(), 3), ONE, 15, Decision(Step.NOTE_GROWTH), id="after-a-pause"),
-        pytest.param(grown(gang(), 3), None, 20, Decision(Step.NOOP), id="a-cluster-that-is-listed-anew"),
+        pytest.param(gang(), ONE, 10, Do(Act.NOOP), id="as-asked"),
+        pytest.param(gang(), None, 10, Do(Act.NOOP), id="its-pods-are-not-known"),
+        pytest.param(gang(), ONE * 3, 10, by(Cause.GREW), id="grew"),
+        pytest.param(gang(Phase.DISPATCHING), ONE * 3, 10, Do(Act.CREATE), id="not-while-it-is-created"),
+        pytest.param(gang(Phase.REQUEUEING), ONE * 3, 10, Do(Act.REMOVE), id="nor-while-it-is-removed"),
+        pytest.param(grown(gang(), 3), ONE * 3, 99, Do(Act.NOOP), id="once"),
+        pytest.param(grown(gang(), 3), ONE, 12, Do(Act.NOOP, until=at(15)), id="not-at-once-again"),
+        pytest.param(grown(gang(), 3), ONE, 15, by(Cause.SHRANK), id="after-a-pause"),
+        pytest.param(grown(gang(), 3), None, 20, Do(Act.NOOP), id="a-cluster-that-is-listed-anew"),
     ],
 )
 def test_growth_is_noted_when_it_is_due(
-    record: Record, bound: Resources | None, seconds: float, decision: Decision
+    record: Record, bound: Resources | None, seconds: float, decision: Outline
 ) -> None:
     assert decided(record, bound, seconds) == decision
 
@@ -228,15 +226,16 @@ def test_growth_is_noted_when_it_is_due(
 def test_the_steps_of_its_life_come_first() -> None:
     record = gang(Phase.DISPATCHED)
     objects = replace(make_objects(PodCounts(running=3)), taken=ONE * 3)
-    assert decide(make_observation(record, objects=objects)).step is Step.MARK_RUNNING
+    assert step_of(decide(make_observation(record, objects=objects))) is Cause.PODS_RUNNING
 
 
 def test_a_deadline_is_not_missed_while_a_change_waits_for_its_turn() -> None:
     objects = replace(make_objects(), taken=ONE)
     policy = make_policy(limit=timedelta(seconds=12))
     seen = make_observation(grown(gang(), 3), 12, objects=objects, policy=policy)
-    assert decide(replace(seen, policy=make_policy())).until == at(15)
-    assert decide(seen).until == decide(replace(seen, objects=make_objects())).until != at(15)
+    assert act_of(decide(replace(seen, policy=make_policy()))).until == at(15)
+    usual = act_of(decide(replace(seen, objects=make_objects())))
+    assert act_of(decide(seen)).until == usual.until != at(15)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +249,7 @@ def test_a_flapping_autoscaler_does_not_flood_history() -> None:
     """It has another number of pods each second of three hours."""
     record, events, seconds = gang(), 0, 3 * 3600
     for second in range(10, seconds):
-        if decided(record, ONE * (2 + second % 2), second).step is Step.NOTE_GROWTH:
+        if step_of(decided(record, ONE * (2 + second % 2), second)) in {Cause.GREW, Cause.SHRANK}:
             record, events = grown(record, 2 + second % 2, second), events + 1
     assert 30 < events < seconds / LONGEST_GROWTH_PAUSE.total_seconds() + 10
 
@@ -275,38 +274,38 @@ GRANTED = replace(gang(), attempt=replace(attempt_of(gang()), growth=(Growth(at(
 @pytest.mark.parametrize(
     ("record", "taken", "pods", "expected"),
     [
-        pytest.param(gang(), NOTHING, "a", Decision(Step.ADMIT_PODS, pods=(gated("a"),)), id="base-gang"),
-        pytest.param(gang(), ONE, "a", Decision(Step.NOOP), id="growth-request"),
-        pytest.param(gang(), None, "a", Decision(Step.NOOP), id="its-pods-are-not-known"),
-        pytest.param(GRANTED, ONE, "ab", Decision(Step.ADMIT_PODS, pods=(gated("a"),)), id="granted"),
-        pytest.param(GRANTED, ONE * 2, "b", Decision(Step.NOOP), id="admitted"),
-        pytest.param(GRANTED, ONE, "", Decision(Step.NOTE_GROWTH), id="granted-pods-are-gone"),
-        pytest.param(GRANTED, ONE * 3, "b", Decision(Step.NOTE_GROWTH), id="others-grew-without-the-gate"),
+        pytest.param(gang(), NOTHING, "a", Do(Act.ADMIT_PODS, pods=(gated("a"),)), id="base-gang"),
+        pytest.param(gang(), ONE, "a", Do(Act.NOOP), id="growth-request"),
+        pytest.param(gang(), None, "a", Do(Act.NOOP), id="its-pods-are-not-known"),
+        pytest.param(GRANTED, ONE, "ab", Do(Act.ADMIT_PODS, pods=(gated("a"),)), id="granted"),
+        pytest.param(GRANTED, ONE * 2, "b", Do(Act.NOOP), id="admitted"),
+        pytest.param(GRANTED, ONE, "", by(Cause.SHRANK), id="granted-pods-are-gone"),
+        pytest.param(GRANTED, ONE * 3, "b", by(Cause.GREW), id="others-grew-without-the-gate"),
     ],
 )
 def test_pods_are_admitted_within_the_held_resources_and_a_grant_stays_until_then(
-    record: Record, taken: Resources | None, pods: str, expected: Decision
+    record: Record, taken: Resources | None, pods: str, expected: Outline
 ) -> None:
     objects = replace(make_objects(), taken=taken, gated=tuple(map(gated, pods)))
 
-    assert decide(make_observation(record, 99, objects=objects)) == expected
+    assert outline(decide(make_observation(record, 99, objects=objects))) == expected
 
 
 def test_admission_comes_after_every_other_step_of_the_gang() -> None:
     objects = replace(make_objects(), taken=NOTHING, gated=(gated("a"),))
     seen = make_observation(gang(Phase.DISPATCHED), objects=objects)
 
-    assert decide(seen).step is Step.MARK_RUNNING
-    assert decide(replace(seen, record=gang(), draining="it is drained")).step is Step.REQUEUE
-    assert decide(replace(seen, record=gang(), unreachable="silence")).step is not Step.ADMIT_PODS
+    assert step_of(decide(seen)) is Cause.PODS_RUNNING
+    assert step_of(decide(replace(seen, record=gang(), draining="it is drained"))) is Act.REQUEUE
+    assert step_of(decide(replace(seen, record=gang(), unreachable="silence"))) is not Act.ADMIT_PODS
 
 
 def test_deadline_is_looked_at_in_time_while_pods_are_admitted() -> None:
     objects = replace(make_objects(), taken=NOTHING, gated=(gated("a"),))
     policy = make_policy(limit=timedelta(minutes=1))
-    decision = decide(make_observation(gang(), objects=objects, policy=policy))
+    decision = act_of(decide(make_observation(gang(), objects=objects, policy=policy)))
 
-    assert decision.step is Step.ADMIT_PODS
+    assert decision.act is Act.ADMIT_PODS
     assert decision.until is not None
 
 

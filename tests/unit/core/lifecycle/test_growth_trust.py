@@ -11,12 +11,14 @@ from dispatcher.api import conditions as words
 from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.growth import without_unplaced
-from dispatcher.core.lifecycle.step import Decision, Step
+from dispatcher.core.lifecycle.step import Act, Do
+from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.growth import GatedPod, GrowthTrust, PodRef, Shrinking, SurplusPod
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import Growth, Phase, Record
 from dispatcher.core.model.resources import Resources
 from tests.builders import at, attempt_of, make_gang, make_objects, make_observation, make_record
+from tests.unit.core.lifecycle.dispatched import Outline, by, outline, step_of
 
 ONE = Resources({"cpu": 1000})
 """The demand of a gang of one pod, and the requests of each of its pods."""
@@ -34,8 +36,8 @@ def surplus(name: str, *, is_gated: bool = False) -> SurplusPod:
 
 
 A, B, GATED = surplus("a"), surplus("b"), surplus("c", is_gated=True)
-TAKEN_BACK = Decision(
-    Step.TAKE_BACK_GROWTH,
+TAKEN_BACK = Do(
+    Act.TAKE_BACK_GROWTH,
     words.POTENTIAL_NODES_MISSING,
     "granted pods without a node 60 s after the grant: 1; it trusted 2 nodes of pool l4 to come",
 )
@@ -48,31 +50,31 @@ def decided(
     awaited: tuple[str, ...] = ("l4",),
     taken: int = 3,
     gated: tuple[GatedPod, ...] = (),
-) -> Decision:
+) -> Outline:
     objects = replace(make_objects(PodCounts(running=1)), taken=ONE * taken, unplaced=unplaced, gated=gated)
     seen = make_observation(record, seconds, objects=objects)
     trusts = attempt_of(record).growth_trust is not None
     bind_within = timedelta(seconds=60) if trusts else None
-    return decide(replace(seen, growth_bind_within=bind_within, awaited_pools=frozenset(awaited)))
+    return outline(decide(replace(seen, growth_bind_within=bind_within, awaited_pools=frozenset(awaited))))
 
 
 @pytest.mark.parametrize(
     ("unplaced", "seconds", "awaited", "expected"),
     [
-        pytest.param((A,), 79, ("l4",), Decision(Step.NOOP, until=at(80)), id="in-time"),
+        pytest.param((A,), 79, ("l4",), Do(Act.NOOP, until=at(80)), id="in-time"),
         pytest.param((A,), 80, ("l4",), TAKEN_BACK, id="too-late"),
-        pytest.param((A,), 80, (), Decision(Step.NOOP), id="its-nodes-came"),
-        pytest.param((), 30, (), Decision(Step.NOTE_GROWTH), id="all-have-nodes"),
+        pytest.param((A,), 80, (), Do(Act.NOOP), id="its-nodes-came"),
+        pytest.param((), 30, (), by(Cause.GREW), id="all-have-nodes"),
     ],
 )
 def test_granted_pods_have_a_time_in_which_the_trusted_nodes_must_come(
-    unplaced: tuple[SurplusPod, ...], seconds: float, awaited: tuple[str, ...], expected: Decision
+    unplaced: tuple[SurplusPod, ...], seconds: float, awaited: tuple[str, ...], expected: Outline
 ) -> None:
     assert decided(granted(), unplaced, seconds, awaited) == expected
 
 
 def test_growth_that_trusts_in_no_potential_nodes_has_no_such_time() -> None:
-    assert decided(granted(()), (A,), 10**6) == Decision(Step.NOOP)
+    assert decided(granted(()), (A,), 10**6) == Do(Act.NOOP)
 
 
 def test_later_grant_on_trust_begins_the_time_anew_and_another_grant_does_not() -> None:
@@ -95,7 +97,7 @@ def test_pods_that_are_taken_back_are_charged_until_they_are_gone() -> None:
         ("growth-taken-back", words.POTENTIAL_NODES_MISSING, "no nodes")
     ]
     assert (record.phase, record.charge, record.allowed) == (Phase.RUNNING, ONE * 3, ONE * 2)
-    assert decided(record, (A,), 10**6).step is Step.NOTE_GROWTH  # they are gone: none is to be deleted
+    assert step_of(decided(record, (A,), 10**6)) is Cause.SHRANK  # they are gone: none is to be deleted
     gone = run_changes.note_growth(record, ONE * 2, at(90)).after
     assert attempt_of(gone).growth[-1] == Growth(at(90), ONE)  # taken for no other gang
     assert gone.preempted_at == ()

@@ -25,7 +25,8 @@ from dispatcher.core.lifecycle.missing_pods import (
     withheld_by,
 )
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.lifecycle.step import Step
+from dispatcher.core.lifecycle.step import Act, Commit
+from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import NotedIssue, ObjectRef, Phase, Record
 from tests.builders import at, make_gang, make_objects, make_observation, make_policy, make_record
@@ -181,14 +182,15 @@ def life(
                 record, seconds=seconds, policy=policy, objects=make_objects(counts, ObjectState())
             )
             decision = decide(seen)
-            if decision.step in {Step.REQUEUE, Step.FAIL}:
+            if isinstance(decision, Commit):
+                assert decision.cause is Cause.RECOVERED
+                record = decision.change.after
+            elif decision.act in {Act.REQUEUE, Act.FAIL}:
                 return noted, seconds
-            if decision.step is Step.NOTE_HEALTH_ISSUE:
+            elif decision.act is Act.NOTE_HEALTH_ISSUE:
                 said = (decision.reason, decision.message, at(seconds), decision.since)
                 record = run_changes.note_health_issue(record, *said).after
                 noted.append((seconds, decision.message))
-            elif decision.step is Step.NOTE_RECOVERY:
-                record = run_changes.recover(record, at(seconds)).after
             else:
                 break
     return noted, None

@@ -12,12 +12,13 @@ from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.lifecycle.confirmation import Evidence, evidence_for
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.health import ObservedObjects
-from dispatcher.core.lifecycle.step import Decision, Step
+from dispatcher.core.lifecycle.step import Act, Do
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.potential import LONGEST_DISTRUST, PoolFailures
 from dispatcher.core.model.record import Phase, Record
 from tests.builders import NOW, attempt_of, make_observation, make_policy, make_record
+from tests.unit.core.lifecycle.dispatched import act_of
 
 BIND_WITHIN = timedelta(minutes=15)
 UNBOUND = PodCounts(pending=2, unschedulable=2, unbound=2)
@@ -30,7 +31,7 @@ def on_trust(phase: Phase = Phase.DISPATCHED) -> Record:
     return replace(record, attempt=replace(attempt_of(record), assignment=places))
 
 
-def see(pods: PodCounts, seconds: float, min_available: int | None = None, **fields: object) -> Decision:
+def see(pods: PodCounts, seconds: float, min_available: int | None = None, **fields: object) -> Do:
     record = on_trust()
     created_at = attempt_of(record).created_at
     assert created_at is not None
@@ -41,31 +42,31 @@ def see(pods: PodCounts, seconds: float, min_available: int | None = None, **fie
         bind_within=BIND_WITHIN,
         awaited_pools=frozenset({"l4"}),
     )
-    return decide(replace(observed, now=created_at + timedelta(seconds=seconds), **fields))  # type: ignore[arg-type]
+    return act_of(decide(replace(observed, now=created_at + timedelta(seconds=seconds), **fields)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("min_available", [None, 2])
 @pytest.mark.parametrize(
     ("pods", "seconds", "step", "reason"),
     [
-        pytest.param(UNBOUND, 899, Step.NOOP, "", id="nodes-may-come"),
-        pytest.param(UNBOUND, 900, Step.REQUEUE, words.POTENTIAL_NODES_MISSING, id="nodes-did-not-come"),
-        pytest.param(STARTING, 900, Step.NOOP, "", id="pods-have-nodes-and-start"),
-        pytest.param(PodCounts(), 900, Step.NOOP, "", id="no-pods-yet"),
+        pytest.param(UNBOUND, 899, Act.NOOP, "", id="nodes-may-come"),
+        pytest.param(UNBOUND, 900, Act.REQUEUE, words.POTENTIAL_NODES_MISSING, id="nodes-did-not-come"),
+        pytest.param(STARTING, 900, Act.NOOP, "", id="pods-have-nodes-and-start"),
+        pytest.param(PodCounts(), 900, Act.NOOP, "", id="no-pods-yet"),
     ],
 )
 def test_pods_on_trust_may_lack_nodes_for_a_while(
-    pods: PodCounts, seconds: float, step: Step, reason: str, min_available: int | None
+    pods: PodCounts, seconds: float, step: Act, reason: str, min_available: int | None
 ) -> None:
     decision = see(pods, seconds, min_available)
-    assert (decision.step, decision.reason) == (step, reason)
+    assert (decision.act, decision.reason) == (step, reason)
 
 
 def test_pod_made_anew_after_the_nodes_came_is_not_without_potential_nodes() -> None:
     made_anew = PodCounts(pending=2, starting=1, unbound=1)
     assert see(made_anew, 3600).reason == words.POTENTIAL_NODES_MISSING
     now = see(made_anew, 3600, awaited_pools=frozenset())
-    assert (now.step, now.reason) == (Step.NOTE_HEALTH_ISSUE, words.INSUFFICIENT_PODS_READY)
+    assert (now.act, now.reason) == (Act.NOTE_HEALTH_ISSUE, words.INSUFFICIENT_PODS_READY)
 
 
 def test_message_names_the_pool() -> None:
@@ -76,13 +77,13 @@ def test_message_names_the_pool() -> None:
 def test_too_few_pods_count_once_the_nodes_should_be_there() -> None:
     policy = make_policy(min_available=2)
     wait = int(policy.requeuing.wait.total_seconds())
-    assert see(STARTING, 900 + wait - 1, 3).step is Step.NOOP
+    assert see(STARTING, 900 + wait - 1, 3).act is Act.NOOP
     late = see(STARTING, 900 + wait, 3)
-    assert (late.step, late.reason) == (Step.REQUEUE, words.MIN_PODS_NOT_RUNNING)
+    assert (late.act, late.reason) == (Act.REQUEUE, words.MIN_PODS_NOT_RUNNING)
 
 
 def test_without_trust_pods_without_nodes_are_noted_at_once() -> None:
-    assert see(UNBOUND, 10, bind_within=None).step is Step.NOTE_HEALTH_ISSUE
+    assert see(UNBOUND, 10, bind_within=None).act is Act.NOTE_HEALTH_ISSUE
 
 
 def test_eviction_is_confirmed_by_pods_and_counts_as_no_requeuing() -> None:

@@ -14,7 +14,7 @@ from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.decision import decide, finished_items
 from dispatcher.core.lifecycle.removal import stays
-from dispatcher.core.lifecycle.step import Step
+from dispatcher.core.lifecycle.step import Act
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.pod_counts import PodCounts
@@ -35,6 +35,7 @@ from tests.builders import (
     make_record,
     make_ref,
 )
+from tests.unit.core.lifecycle.dispatched import step_of
 from tests.unit.core.lifecycle.test_steps import BEHIND, LATER, PREEMPTS
 
 WHY = "preempted for default/other (queue b, priority 3): its queue uses more than its quota"
@@ -174,7 +175,7 @@ def test_nothing_of_an_attempt_in_a_member_stays_because_it_goes_with_its_anchor
 
 def test_victim_that_its_user_deletes_is_deleted_and_holds_its_capacity_until_it_is_gone() -> None:
     preempted = make_preempted()
-    assert decide(make_observation(preempted, wanted=False)).step is Step.DELETE
+    assert step_of(decide(make_observation(preempted, wanted=False))) is Act.DELETE
     deleting = removal.delete(preempted, LATER).after
     assert (deleting.phase, deleting.holds_capacity) == (Phase.DELETING, True)
     released = removal.release(deleting, LATER).after
@@ -184,9 +185,9 @@ def test_victim_that_its_user_deletes_is_deleted_and_holds_its_capacity_until_it
 def test_victim_that_its_user_suspends_is_removed_first_and_then_suspended() -> None:
     wish = MutableSpec(suspend=True)
     preempted = make_preempted()
-    assert decide(make_observation(preempted, asked=wish)).step is Step.REMOVE
+    assert step_of(decide(make_observation(preempted, asked=wish))) is Act.REMOVE
     queued = removal.removed(preempted, at(5)).after
-    assert decide(make_observation(queued, asked=wish)).step is Step.SUSPEND
+    assert step_of(decide(make_observation(queued, asked=wish))) is Cause.SUSPENDED
     suspended = queue_changes.suspend(queued, LATER).after
     assert (suspended.phase, suspended.pending, suspended.eligible_at) == (Phase.SUSPENDED, None, None)
     assert queue_changes.resume(suspended, LATER).after.preempted_at == (at(4),)

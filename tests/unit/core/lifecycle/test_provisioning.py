@@ -18,7 +18,8 @@ from dispatcher.core.lifecycle.confirmation import end_of_attempt
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.provisioning import recovered, requested
-from dispatcher.core.lifecycle.step import Decision, ObservedState, Step
+from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do, ObservedState
+from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -34,6 +35,7 @@ from tests.builders import (
     make_requested,
     make_submission,
 )
+from tests.unit.core.lifecycle.dispatched import act_of, step_of
 
 
 def see(
@@ -53,15 +55,21 @@ def see(
     )
 
 
+def noted_by(decision: Decision) -> str:
+    """What a decision notes of the class."""
+    assert isinstance(decision, Commit)
+    return decision.change.events[0].message
+
+
 def test_gang_without_a_request_makes_one_and_creates_nothing_before() -> None:
-    assert see(make_awaiting()).step is Step.REQUEST_CAPACITY
+    assert step_of(see(make_awaiting())) is Act.REQUEST_CAPACITY
 
 
 def test_unanswered_provisioning_request_fails_after_its_bound() -> None:
     requested = make_requested(asked=replace(QUEUED_CLASS, accept_within=timedelta(seconds=90)))
-    assert see(requested, seconds=10) == Decision(Step.NOOP, until=at(92))
-    assert see(requested, seconds=92) == Decision(
-        Step.REQUEST_ELSEWHERE,
+    assert see(requested, seconds=10) == Do(Act.NOOP, until=at(92))
+    assert see(requested, seconds=92) == Do(
+        Act.REQUEST_ELSEWHERE,
         words.PROVISIONING_FAILED,
         "no autoscaler answered the request for capacity of class queued-provisioning.gke.io in cluster hub "
         "within 90 s",
@@ -69,51 +77,51 @@ def test_unanswered_provisioning_request_fails_after_its_bound() -> None:
 
 
 def test_accepted_and_unseen_provisioning_requests_have_no_bound() -> None:
-    noted = provisioning.note(make_requested(), see(make_requested(), "Accepted").message, at(10)).after
-    assert see(noted, "Accepted", seconds=86_400) == Decision(Step.NOOP)
+    noted = provisioning.note(make_requested(), noted_by(see(make_requested(), "Accepted")), at(10)).after
+    assert see(noted, "Accepted", seconds=86_400) == Do(Act.NOOP)
     unseen = ObservedState(make_requested(), wanted=True, now=at(86_400), asked=MutableSpec(), request=None)
-    assert decide(unseen) == Decision(Step.NOOP)
+    assert decide(unseen) == Do(Act.NOOP)
 
 
 def test_deleted_provisioning_request_is_created_again() -> None:
-    assert see(make_requested(), absent=True).step is Step.REQUEST_CAPACITY
+    assert step_of(see(make_requested(), absent=True)) is Act.REQUEST_CAPACITY
 
 
 def test_request_that_is_deleted_in_a_loop_is_made_again_once_a_second() -> None:
-    assert see(make_requested(), absent=True, seconds=2.5) == Decision(Step.NOOP, until=at(3))
-    assert see(make_requested(), absent=True, seconds=3).step is Step.REQUEST_CAPACITY
+    assert see(make_requested(), absent=True, seconds=2.5) == Do(Act.NOOP, until=at(3))
+    assert step_of(see(make_requested(), absent=True, seconds=3)) is Act.REQUEST_CAPACITY
 
 
 @pytest.mark.parametrize(
     ("conditions", "step"),
     [
-        (("Accepted",), Step.NOTE_PROVISIONING),
-        (("Accepted", "Provisioned"), Step.TAKE_PROVISIONED),
-        (("Accepted", "Failed"), Step.REQUEST_ELSEWHERE),
-        (("Accepted", "Provisioned", "BookingExpired"), Step.REQUEST_ELSEWHERE),
-        (("Accepted", "Provisioned", "CapacityRevoked"), Step.REQUEST_ELSEWHERE),
+        (("Accepted",), Cause.PROVISIONING),
+        (("Accepted", "Provisioned"), Cause.PROVISIONED),
+        (("Accepted", "Failed"), Act.REQUEST_ELSEWHERE),
+        (("Accepted", "Provisioned", "BookingExpired"), Act.REQUEST_ELSEWHERE),
+        (("Accepted", "Provisioned", "CapacityRevoked"), Act.REQUEST_ELSEWHERE),
     ],
 )
-def test_each_answer_leads_to_its_step(conditions: tuple[str, ...], step: Step) -> None:
-    assert see(make_requested(), *conditions).step is step
+def test_each_answer_leads_to_its_step(conditions: tuple[str, ...], step: Act | Cause) -> None:
+    assert step_of(see(make_requested(), *conditions)) is step
 
 
 def test_words_of_the_class_are_noted_once_and_at_most_twice_a_minute() -> None:
-    accepted = see(make_requested(), "Accepted")
-    assert accepted.message == "the request for capacity is accepted in cluster hub: in 5 minutes"
-    noted = provisioning.note(make_requested(), accepted.message, at(10)).after
-    assert see(noted, "Accepted", seconds=100).step is Step.NOOP
+    accepted = noted_by(see(make_requested(), "Accepted"))
+    assert accepted == "the request for capacity is accepted in cluster hub: in 5 minutes"
+    noted = provisioning.note(make_requested(), accepted, at(10)).after
+    assert step_of(see(noted, "Accepted", seconds=100)) is Act.NOOP
     other = provisioning.note(make_requested(), "accepted: in 6 minutes", at(10)).after
-    assert see(other, "Accepted", seconds=20) == Decision(Step.NOOP, until=at(40))
-    assert see(other, "Accepted", seconds=40).step is Step.NOTE_PROVISIONING
+    assert see(other, "Accepted", seconds=20) == Do(Act.NOOP, until=at(40))
+    assert step_of(see(other, "Accepted", seconds=40)) is Cause.PROVISIONING
 
 
 def test_longest_words_of_the_class_are_noted_once() -> None:
     words_of_class = "x" * LONGEST_MESSAGE
     noted = provisioning.note(
-        make_requested(), see(make_requested(), "Accepted", said=words_of_class).message, at(10)
+        make_requested(), noted_by(see(make_requested(), "Accepted", said=words_of_class)), at(10)
     ).after
-    assert see(noted, "Accepted", seconds=100, said=words_of_class).step is Step.NOOP
+    assert step_of(see(noted, "Accepted", seconds=100, said=words_of_class)) is Act.NOOP
 
 
 def test_gang_that_waits_for_capacity_holds_its_quota_and_says_why_it_waits() -> None:
@@ -131,7 +139,7 @@ def test_provisioned_gang_is_created_whatever_its_class_says_afterwards() -> Non
     assert not attempt_of(record).awaits_capacity
     assert attempt_of(record).began_at == at(10)
     for conditions in (("Provisioned",), ("Failed",), ("BookingExpired",), ()):
-        assert see(record, *conditions, seconds=20).step is Step.CREATE
+        assert step_of(see(record, *conditions, seconds=20)) is Act.CREATE
 
 
 def run_since(
@@ -146,15 +154,15 @@ def run_since(
 
 def revoke(record: Record, seconds: float) -> Record:
     """The record once its capacity was revoked at that second, and its objects are gone, if it is evicted."""
-    decision = see(record, "Provisioned", "CapacityRevoked", seconds=seconds, said="maintenance")
+    decision = act_of(see(record, "Provisioned", "CapacityRevoked", seconds=seconds, said="maintenance"))
     change = end_of_attempt(record, decision, LifecyclePolicy(), "", at(seconds))
     return removal.removed(change.after, at(seconds)).after
 
 
 def test_revoked_capacity_evicts_a_running_gang_and_an_expired_booking_does_not() -> None:
-    revoked = see(run_since(3), "Provisioned", "CapacityRevoked")
-    assert (revoked.step, revoked.reason) == (Step.REQUEUE, words.CAPACITY_REVOKED)
-    assert see(run_since(3), "Provisioned", "BookingExpired").reason != words.CAPACITY_REVOKED
+    revoked = act_of(see(run_since(3), "Provisioned", "CapacityRevoked"))
+    assert (revoked.act, revoked.reason) == (Act.REQUEUE, words.CAPACITY_REVOKED)
+    assert act_of(see(run_since(3), "Provisioned", "BookingExpired")).reason != words.CAPACITY_REVOKED
 
 
 def test_capacity_that_is_revoked_again_and_again_is_requested_with_the_pauses_of_failures() -> None:
@@ -190,7 +198,7 @@ def test_gang_that_ran_as_long_as_the_longest_pause_begins_a_new_row_of_failures
 def test_gang_that_left_its_capacity_for_another_reason_begins_a_new_row_of_failures() -> None:
     running = run_since(10, replace(make_record(), provisioning_failures=2))
     assert running.provisioning_failures == 2
-    drained = Decision(Step.REQUEUE, words.CLUSTER_DRAINING, "it is being emptied")
+    drained = Do(Act.REQUEUE, words.CLUSTER_DRAINING, "it is being emptied")
     evicted = end_of_attempt(running, drained, LifecyclePolicy(), "", at(20)).after
     queued = removal.removed(evicted, at(21)).after
     assert make_requested(queued).provisioning_failures == 0
@@ -259,10 +267,9 @@ def test_success_allows_all_clusters_again() -> None:
 
 @pytest.mark.parametrize("make", [make_awaiting, make_requested])
 def test_capacity_is_not_awaited_in_a_cluster_that_is_drained(make: Callable[[], Record]) -> None:
-    drained = ObservedState(
-        make(), wanted=True, now=at(10), asked=MutableSpec(), draining="it is being emptied"
-    )
-    assert decide(drained) == Decision(Step.LEAVE_CLUSTER, words.CLUSTER_DRAINING, "it is being emptied")
+    record, why = make(), "it is being emptied"
+    drained = ObservedState(record, wanted=True, now=at(10), asked=MutableSpec(), draining=why)
+    assert decide(drained) == Commit(provisioning.leave(record, why, at(10)))
 
 
 def test_drained_cluster_is_no_failure_of_its_class() -> None:
@@ -277,7 +284,7 @@ def test_user_who_suspends_ends_the_request() -> None:
     suspended = ObservedState(
         make_requested(), wanted=True, now=at(10), asked=MutableSpec(suspend=True), request=None
     )
-    assert decide(suspended).step is Step.SUSPEND
+    assert step_of(decide(suspended)) is Cause.SUSPENDED
     assert queue_changes.suspend(make_requested(), at(10)).after.pending is None
 
 
@@ -346,23 +353,23 @@ def test_attempt_that_the_database_lacks_goes_on_with_its_request(
 @pytest.mark.parametrize(
     ("provisioning", "step"),
     [
-        pytest.param(Provisioning(QUEUED_CLASS), Step.REQUEST_CAPACITY, id="waits"),
+        pytest.param(Provisioning(QUEUED_CLASS), Act.REQUEST_CAPACITY, id="waits"),
         pytest.param(
-            Provisioning(QUEUED_CLASS, "uid-of-request", provisioned_at=at(5)), Step.CREATE, id="provisioned"
+            Provisioning(QUEUED_CLASS, "uid-of-request", provisioned_at=at(5)), Act.CREATE, id="provisioned"
         ),
-        pytest.param(None, Step.CREATE, id="needs-none"),
+        pytest.param(None, Act.CREATE, id="needs-none"),
     ],
 )
 @pytest.mark.parametrize("is_known", [True, False], ids=["taken-over", "adopted"])
 def test_attempt_that_was_found_creates_nothing_before_its_capacity_is_there(
-    is_known: bool, provisioning: Provisioning | None, step: Step
+    is_known: bool, provisioning: Provisioning | None, step: Act | Cause
 ) -> None:
     change = (
         first_changes.take_over(make_record(), "hub", 2, at(5), provisioning)
         if is_known
         else first_changes.adopt(make_submission(), make_gang(), "hub", 2, at(5), provisioning)
     )
-    assert see(change.after, absent=True, seconds=20).step is step
+    assert step_of(see(change.after, absent=True, seconds=20)) is step
     (*_, request) = refs_of(change.after) or (None,)
     assert (request.name if request else None) == ("aw-provisioning-2" if provisioning else None)
 
@@ -384,6 +391,6 @@ def test_author_is_told_which_parameters_the_request_lacks(refused: tuple[str, .
 
 def test_what_the_author_set_in_vain_stays_told_until_the_class_answers() -> None:
     told = provisioning.note(make_requested(), requested("hub", ["zone"]), at(5)).after
-    assert see(told).step is Step.NOOP
-    assert see(told, seconds=300).step is Step.NOOP
-    assert see(told, "Accepted", seconds=6).step is Step.NOTE_PROVISIONING
+    assert step_of(see(told)) is Act.NOOP
+    assert step_of(see(told, seconds=300)) is Act.NOOP
+    assert step_of(see(told, "Accepted", seconds=6)) is Cause.PROVISIONING

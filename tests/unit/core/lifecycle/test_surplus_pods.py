@@ -10,13 +10,15 @@ from msgspec.structs import replace
 from dispatcher.core.lifecycle import removal, run_changes
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.lifecycle.step import Decision, Step
+from dispatcher.core.lifecycle.step import Act, Do
+from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.growth import GatedPod, PodRef, Shrinking
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from tests.builders import at, attempt_of, make_gang, make_objects, make_observation, make_record
+from tests.unit.core.lifecycle.dispatched import Outline, by, outline, step_of
 
 ONE = Resources({"cpu": 1000})
 """The demand of a gang of one pod, and the requests of each of its pods."""
@@ -74,8 +76,8 @@ def gated(name: str, *, is_base: bool = False) -> GatedPod:
     return GatedPod("team-a", name, name, ONE, "2026-01-01T00:00:00Z", is_base=is_base)
 
 
-def admits(*pods: GatedPod) -> Decision:
-    return Decision(Step.ADMIT_PODS, pods=pods)
+def admits(*pods: GatedPod) -> Outline:
+    return Do(Act.ADMIT_PODS, pods=pods)
 
 
 A, BASE = gated("a"), gated("b", is_base=True)
@@ -84,20 +86,20 @@ A, BASE = gated("a"), gated("b", is_base=True)
 @pytest.mark.parametrize(
     ("given_up", "taken", "waits", "expected"),
     [
-        pytest.param(LIVE, 3, (), Decision(Step.DELETE_PODS), id="live"),
-        pytest.param(ENDING, 3, (), Decision(Step.NOOP), id="ending"),
-        pytest.param(ENDING, 1, (), Decision(Step.NOOP), id="ending-and-others-are-gone"),
-        pytest.param(ENDING, 2, (A,), Decision(Step.NOOP), id="nothing-is-admitted-in-their-place"),
+        pytest.param(LIVE, 3, (), Do(Act.DELETE_PODS), id="live"),
+        pytest.param(ENDING, 3, (), Do(Act.NOOP), id="ending"),
+        pytest.param(ENDING, 1, (), Do(Act.NOOP), id="ending-and-others-are-gone"),
+        pytest.param(ENDING, 2, (A,), Do(Act.NOOP), id="nothing-is-admitted-in-their-place"),
         pytest.param(ENDING, 1, (A,), admits(A), id="what-it-keeps-is-admitted"),
         pytest.param(LIVE, 3, (BASE,), admits(BASE), id="base-gang-first"),
-        pytest.param(LIVE, None, (), Decision(Step.NOOP), id="its-pods-are-not-known"),
-        pytest.param(GONE, 2, (), Decision(Step.NOTE_GROWTH), id="gone"),
-        pytest.param(GONE, 3, (), Decision(Step.NOTE_GROWTH), id="gone-and-it-holds-as-much-as-before"),
-        pytest.param(GONE, 2, (A,), Decision(Step.NOTE_GROWTH), id="gone-and-made-again"),
+        pytest.param(LIVE, None, (), Do(Act.NOOP), id="its-pods-are-not-known"),
+        pytest.param(GONE, 2, (), by(Cause.SHRANK), id="gone"),
+        pytest.param(GONE, 3, (), by(Cause.SHRANK), id="gone-and-it-holds-as-much-as-before"),
+        pytest.param(GONE, 2, (A,), by(Cause.SHRANK), id="gone-and-made-again"),
     ],
 )
 def test_given_up_pods_are_deleted_once_and_its_growth_is_noted_once_they_are_gone(
-    given_up: dict[str, Any], taken: int | None, waits: tuple[GatedPod, ...], expected: Decision
+    given_up: dict[str, Any], taken: int | None, waits: tuple[GatedPod, ...], expected: Outline
 ) -> None:
     objects = replace(
         make_objects(PodCounts(running=1)),
@@ -106,11 +108,11 @@ def test_given_up_pods_are_deleted_once_and_its_growth_is_noted_once_they_are_go
         **given_up,
     )
     # It has just grown, so a growth that is noted for another reason would have to wait.
-    assert decide(make_observation(shrinking(), 30, objects=objects)) == expected
+    assert outline(decide(make_observation(shrinking(), 30, objects=objects))) == expected
 
 
 def test_deletion_comes_after_every_other_step_of_the_gang() -> None:
     objects = replace(make_objects(PodCounts(running=1)), taken=ONE * 3, gives_up=True, to_delete=PODS)
     seen = make_observation(shrinking(), 30, objects=objects)
-    assert decide(replace(seen, draining="it is drained")).step is Step.REQUEUE
-    assert decide(replace(seen, unreachable="silence")).step is Step.NOTE_HEALTH_ISSUE
+    assert step_of(decide(replace(seen, draining="it is drained"))) is Act.REQUEUE
+    assert step_of(decide(replace(seen, unreachable="silence"))) is Act.NOTE_HEALTH_ISSUE
