@@ -19,13 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 
 from dispatcher import errors
-from dispatcher.cli import completion
-from dispatcher.cli.command_group import CommandGroup
-from dispatcher.cli.examples import EXIT_CODES
+from dispatcher.cli.command_group import EXIT_CODES, CommandGroup, CommandWithSettings, complete
 from dispatcher.cli.parameter_types import WholeNumber
 from dispatcher.cli.release import version_option
-from dispatcher.cli.sentences import folded, width_of
-from dispatcher.cli.settings_help import CommandWithSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,8 +33,7 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
     "queues": ("queues",),
     "queue_listing": ("queue",),
     "show": ("show",),
-    "history": ("history", "usage", "waits"),
-    "sql": ("sql",),
+    "history": ("history", "usage", "waits", "sql"),
     "running": ("running", "nodes"),
     "verbs": ("hold", "release", "priority", "cancel", "wait", "submit", "logs"),
     "explain": ("explain", "would"),
@@ -51,7 +46,6 @@ PLUGIN: Final = (
     "queue_listing",
     "show",
     "history",
-    "sql",
     "running",
     "verbs",
     "clusters",
@@ -202,7 +196,7 @@ def run(
         log_level=log_level,
         log_format=log_format,
     )
-    from dispatcher.cli.kinds_file import read_kinds  # as in `migrate`
+    from dispatcher.cli.documents import read_kinds  # as in `migrate`
 
     kinds = read_kinds(settings.kinds_file)
     gc.disable()  # imported objects live on: looking at them for garbage takes a tenth of the start
@@ -247,7 +241,7 @@ def kubectl_plugin() -> None:
 
 def complete_kubectl_plugin() -> None:
     """Print completions of `kubectl aw`, as kubectl runs the program `kubectl_complete-aw`."""
-    completion.complete(plugin_program, sys.argv[1:])
+    complete(plugin_program, sys.argv[1:])
 
 
 def _run(program: click.Command, name: str) -> None:
@@ -269,7 +263,7 @@ def _run(program: click.Command, name: str) -> None:
     except click.ClickException as error:
         shown = StringIO()
         error.show(shown)
-        sys.stderr.write(folded(shown.getvalue(), width_of(sys.stderr)))
+        _write(shown.getvalue())
         raise SystemExit(error.exit_code) from error
     except errors.DispatcherError as error:
         _complain(name, str(error))
@@ -289,7 +283,13 @@ def _nowhere() -> TextIO:
 
 
 def _complain(name: str, problem: str) -> None:
-    sys.stderr.write(f"{folded(f'{name}: {problem}', width_of(sys.stderr))}\n")
+    _write(f"{name}: {problem}\n")
+
+
+def _write(problem: str) -> None:
+    from dispatcher.cli.tables import folded, width_of  # only an error needs it
+
+    sys.stderr.write(folded(problem, width_of(sys.stderr)))
 
 
 def _settings(**flags: str | int | None) -> Settings:

@@ -20,8 +20,8 @@ import yaml
 from msgspec.structs import replace
 
 from dispatcher.__main__ import kubectl_plugin
-from dispatcher.cli import listing
-from dispatcher.cli.author_facts import AuthorFacts
+from dispatcher.cli import cluster_listing
+from dispatcher.cli.author import AuthorFacts
 from dispatcher.cli.explanation_report import Report
 from dispatcher.cli.plan import EXAMPLE
 from dispatcher.cli.queue_tree import QueueList, as_text, as_tree
@@ -33,7 +33,7 @@ from testbed.past import past_database, with_stopped_clock
 from testbed.postgres import postgres_server
 from tests.builders import at, make_record
 from tests.hub_screens import SHOWN, SHOWN_AT, of_hub
-from tests.unit.cli import test_list, test_plan, test_queues, test_running
+from tests.unit.cli import test_cluster_listing, test_plan, test_queues, test_running
 from tests.unit.cli.test_demand import appwrapper, item, job
 from tests.unit.cli.wire import member
 from tests.unit.core.kinds.ray import HEAD, WORKER, cluster, group, ray_job
@@ -66,8 +66,10 @@ OF_FILES: Final = {
 OF_VALUES: Final[Mapping[str, Callable[[int], str]]] = {
     "running": lambda width: test_running.report().as_table(width),
     "nodes": lambda width: test_running.node_report().as_table(width),
-    "clusters-list": lambda width: listing.as_table(
-        [test_list.EAST, member("hub", status={**test_list.STATUS, "reason": ""})], test_list.NOW, width
+    "clusters-list": lambda width: cluster_listing.as_table(
+        [test_cluster_listing.EAST, member("hub", status={**test_cluster_listing.STATUS, "reason": ""})],
+        test_cluster_listing.NOW,
+        width,
     ),
     "queues": lambda width: as_tree(QueueList.of(test_queues.ALL), width),
     "show-status": lambda width: StatusDescription(SHOWN, SHOWN_AT).as_text(width),

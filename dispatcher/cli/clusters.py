@@ -16,12 +16,18 @@ import click
 from dispatcher import errors
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.cli import coroutines
-from dispatcher.cli.command_group import CommandGroup
-from dispatcher.cli.examples import examples
-from dispatcher.cli.listing import CLUSTERS, CLUSTERS_WIDE, NO_CLUSTERS, as_json, as_table, as_wide_table
-from dispatcher.cli.live_capacity import with_age
+from dispatcher.cli.cluster_listing import (
+    CLUSTERS,
+    CLUSTERS_WIDE,
+    NO_CLUSTERS,
+    as_json,
+    as_table,
+    as_wide_table,
+    with_age,
+)
+from dispatcher.cli.command_group import CommandGroup, examples
 from dispatcher.cli.options import (
+    Hub,
     Output,
     accepted_namespaces_option,
     as_typed,
@@ -29,6 +35,7 @@ from dispatcher.cli.options import (
     cluster_name_argument,
     force_option,
     grace_option,
+    hub_options,
     label_option,
     member_context_option,
     member_kubeconfig_option,
@@ -49,11 +56,11 @@ from dispatcher.cli.query import (
     laid_out,
     note,
     optional_database_option,
+    reads_database,
+    run_coroutine,
     shape_option,
     show_report,
 )
-from dispatcher.cli.sources import reads_database
-from dispatcher.cli.user_options import Hub, hub_options
 from dispatcher.cli.watching import is_watched, watch, watch_options
 from dispatcher.store.reports import Report, Reports
 
@@ -313,7 +320,7 @@ def _members(hub: Hub) -> Json:
         return HubClient(api, DEFAULT_NAMESPACE).members()
 
     try:
-        return coroutines.run(on_hub(hub, members, HUB_SECONDS))
+        return run_coroutine(on_hub(hub, members, HUB_SECONDS))
     except errors.DispatcherError as error:
         if not isinstance(error.__cause__, errors.NotFound):  # then the hub has no members
             note(f"The free capacity is that of the last sample: {error}")
@@ -337,7 +344,7 @@ def own_namespace(pod_namespace: Path = POD_NAMESPACE) -> str:
 def _on_hub(hub: Hub, namespace: str, act: Callable[[HubClient], Awaitable[None]]) -> None:
     from dispatcher.cli.hub_client import HubClient, on_hub
 
-    coroutines.run(on_hub(hub, lambda api: act(HubClient(api, namespace))))
+    run_coroutine(on_hub(hub, lambda api: act(HubClient(api, namespace))))
 
 
 def _shown(listed: Json, output: Output | None) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from dispatcher.cli.examples import examples
+from dispatcher.cli.command_group import examples
 from dispatcher.cli.options import DOCUMENTS, Output, filename_option, output_option
 from dispatcher.cli.output import put, say, shown_as, terminal_width
 from dispatcher.cli.query import note
@@ -80,9 +80,7 @@ def demand(filename: Sequence[BinaryIO], kinds: str, output: Output | None) -> N
     devices of resource claims. In JSON, cpu is in milli-units and all other resources are in base units.
     docs/demand.md has the rules.
     """
-    from dispatcher.cli.documents import LARGEST_FILE, refused
-    from dispatcher.cli.kinds_file import read_kinds
-    from dispatcher.cli.manifests import objects_in
+    from dispatcher.cli.documents import LARGEST_FILE, objects_in, read_kinds, refused
 
     known = read_kinds(kinds)
     names = [getattr(file, "name", "<stdin>") for file in filename]

@@ -8,8 +8,7 @@ from typing import Final
 
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.output import Column, as_table, how_long, plain, prose, text, value
-from dispatcher.cli.sentences import NARROWEST, wrapped
-from dispatcher.cli.tables import Heading, span
+from dispatcher.cli.tables import NARROWEST, Heading, span, wrapped
 from dispatcher.store.reports import Description, Row
 
 ATTEMPTS: Final = (

@@ -1,21 +1,26 @@
-"""The YAML and JSON documents of one file, read within bounds.
+"""Files that people write, read within bounds: YAML and JSON, Kubernetes objects, and declared kinds.
 
 A few aliases can stand for more values than fit in memory: aliases are followed only up to a bound, and so are merges
-(`<<: *base`), which the parser carries out.
+(`<<: *base`), which the parser carries out. Kubernetes objects become plain JSON as kubectl makes it: keys are strings,
+and dates stay text; lists of objects are taken apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 from weakref import WeakSet
 
 import yaml
 
 from dispatcher.errors import InvalidFile
 from dispatcher.text import one_line
+
+if TYPE_CHECKING:
+    from dispatcher.core.kinds.registry import Kinds
 
 LARGEST_FILE: Final = 16 * 2**20
 """Bytes of one file; an AppWrapper is at most 256 KiB."""
@@ -28,6 +33,10 @@ Load: TypeAlias = Callable[[bytes], Iterable[object]]
 """Parses the content of a file; raises `YAMLError` or `ValueError`."""
 Place: TypeAlias = Callable[[yaml.Mark], str]
 """The words for a place in a file."""
+_MERGE: Final = "tag:yaml.org,2002:merge"
+_LONGEST_KEY: Final = 100
+"""Characters of a key that a message repeats."""
+Json = dict[str, Any]
 
 
 def read_document(name: str, opened: BinaryIO | None = None) -> object:
@@ -102,11 +111,6 @@ def _check_keys(node: yaml.MappingNode) -> None:
         seen.add((key.tag, key.value))
 
 
-_MERGE: Final = "tag:yaml.org,2002:merge"
-_LONGEST_KEY: Final = 100
-"""Characters of a key that a message repeats."""
-
-
 class Loader(BoundedMerges, yaml.SafeLoader):
     """PyYAML's safe loader with bounded merges."""
 
@@ -146,3 +150,119 @@ def _problem(error: Exception, place: Place) -> str:
         case yaml.MarkedYAMLError(problem=str(problem), problem_mark=mark) if mark is not None:
             return f"{place(mark)}: {problem}"
     return str(error)
+
+
+class _Loader(BoundedMerges, yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
+    """YAML without dates, which are no JSON."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+}
+
+
+def objects_in(name: str, content: bytes) -> list[Json]:
+    """The objects of the file `name`, in their order; raises `InvalidFile` if it cannot be read or has none."""
+    documents = documents_in(name, content, _documents, lambda mark: f"line {mark.line + 1}")
+    try:
+        plain = list(map(_plain, documents))
+    except ValueError as error:
+        raise refused(name, str(error)) from error
+    found = [
+        each
+        for index, document in enumerate(plain)
+        if document is not None
+        for each in _flat(document, f"{name}: document {index + 1}")
+    ]
+    if not found:
+        raise refused(name, "has no Kubernetes object")
+    return found
+
+
+def _documents(content: bytes) -> list[object]:
+    if content.lstrip().startswith(b"{"):
+        try:
+            return [json.loads(content, object_pairs_hook=_object)]
+        except ValueError:
+            pass  # YAML in flow style, or a key twice: the loader of YAML names its place
+    return list(yaml.load_all(content, Loader=_Loader))  # a safe loader
+
+
+def _object(pairs: list[tuple[str, object]]) -> Json:
+    """The object with these keys; raises `ValueError` if it has one twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("has a key twice")
+    return found
+
+
+def _plain(value: object) -> object:
+    """The value as JSON; raises `ValueError` for a value that JSON lacks."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case dict():
+            return {_key(key): _plain(each) for key, each in value.items()}
+        case list():
+            return list(map(_plain, value))
+    raise ValueError(f"has a value that JSON lacks: a {type(value).__name__}")
+
+
+def _key(key: object) -> str:
+    match key:
+        case str():
+            return key
+        case bool() | int() | float():
+            return json.dumps(key)
+    raise ValueError("has a key that is no text")
+
+
+def _flat(document: object, place: str) -> Iterator[Json]:
+    """The object, or the objects of a list such as `kubectl get -o yaml` prints."""
+    if not isinstance(document, dict):
+        raise InvalidFile(f"{place}: is no Kubernetes object, but {_in_words(document)}")
+    kind, items = document.get("kind"), document.get("items")
+    if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list)):
+        yield document
+        return
+    for index, item in enumerate(items):
+        yield from _flat(_with_kind(item, document), f"{place}: items[{index}]")
+
+
+def _in_words(value: object) -> str:
+    """The type of a plain value, as JSON calls it."""
+    match value:
+        case list():
+            return "a list"
+        case str():
+            return "text"
+        case bool():
+            return "true or false"
+    return "a number"
+
+
+def _with_kind(item: object, listed: Mapping[str, Any]) -> object:
+    """An element of a list of one kind, such as a JobList, may leave its kind to the list."""
+    kind = listed["kind"].removesuffix("List")
+    if not kind or not isinstance(item, dict) or "kind" in item:
+        return item
+    return {"apiVersion": listed.get("apiVersion"), "kind": kind, **item}
+
+
+def read_kinds(file: str) -> Kinds:
+    """The registry with the kinds that a file declares; the built-in kinds alone if `file` is empty.
+
+    Raises `InvalidFile`, with one line that names the file and the place.
+    """
+    # Imported here, because most files have no kinds.
+    from dispatcher.core.kinds.declaration import read_declarations
+    from dispatcher.core.kinds.registry import BUILT_IN, Kinds
+    from dispatcher.core.model.document import DocumentError, Entry
+
+    if not file:
+        return BUILT_IN
+    try:
+        return Kinds(read_declarations(Entry(read_document(file), "")))
+    except DocumentError as error:
+        raise refused(file, str(error)) from error

@@ -7,14 +7,13 @@ Both read the queue and the leader's last snapshot from the database, and decide
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dispatcher.cli import coroutines
 from dispatcher.cli.appwrapper_names import (
     check_one_of,
     find_appwrappers,
@@ -24,36 +23,40 @@ from dispatcher.cli.appwrapper_names import (
 )
 from dispatcher.cli.options import (
     DOCUMENTS,
+    Hub,
     Output,
+    all_namespaces_option,
     filename_option,
+    hub_options,
     is_given,
     namespace_option,
     output_option,
+    selector_option,
 )
 from dispatcher.cli.output import put, say, shown_as, terminal_width
 from dispatcher.cli.parameter_types import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber
-from dispatcher.cli.query import check_way, epilog, note, optional_database_option, patience
-from dispatcher.cli.sentences import state_in_words
-from dispatcher.cli.sources import (
+from dispatcher.cli.query import (
+    TIMEOUT,
+    check_way,
     database_or_hub_option,
+    epilog,
     needs_database,
+    note,
+    optional_database_option,
+    patience,
     reading_hub,
     reads_database,
+    run_coroutine,
     source_namespace_option,
 )
-from dispatcher.cli.user_options import (
-    Hub,
-    all_namespaces_option,
-    hub_options,
-    selector_option,
-)
+from dispatcher.cli.tables import state_in_words
 from dispatcher.errors import ClusterError, CommandFailed, InvalidFile, SettingsError
 from dispatcher.text import one_line
 
 if TYPE_CHECKING:
-    from dispatcher.cli.author_facts import AuthorFacts, HubFacts
-    from dispatcher.cli.beside import Beside
+    from dispatcher.cli.author import AuthorFacts, HubFacts
     from dispatcher.cli.explanation_report import Report
+    from dispatcher.cli.submission import Beside
     from dispatcher.core.intake.proposal import Proposal
     from dispatcher.core.model.record import Record
     from dispatcher.core.scheduling.world import World
@@ -63,7 +66,6 @@ commands = click.Group()
 
 MOST_WORK: Final = 100_000
 """Bounds the search for repairs: a third of `repair.MOST_WORK`, some seconds."""
-TIMEOUT: Final = timedelta(seconds=30)
 HUB_SECONDS: Final = 20.0
 """Seconds for all questions to the hub."""
 DEFAULT_NAMESPACE: Final = "default"
@@ -245,8 +247,7 @@ def would(
 
     if context and not has_kubeconfig(kubeconfig):
         raise click.BadParameter("--context is one of a kubeconfig: give --kubeconfig or KUBECONFIG, too")
-    from dispatcher.cli.documents import LARGEST_FILE
-    from dispatcher.cli.manifests import objects_in
+    from dispatcher.cli.documents import LARGEST_FILE, objects_in
     from dispatcher.core.model.record import Phase
 
     files = [(getattr(each, "name", "<stdin>"), each.read(LARGEST_FILE + 1)) for each in filename]
@@ -285,7 +286,7 @@ def _with_facts(
     snapshot: Snapshot, proposals: list[Proposal], hub: Hub, without: Collection[str]
 ) -> tuple[list[Proposal], dict[str, AuthorFacts]]:
     """The proposals with the defaults of their pods in each cluster, and the facts about each, by uid."""
-    from dispatcher.cli.author_facts import AuthorFacts, HubFacts
+    from dispatcher.cli.author import AuthorFacts, HubFacts
     from dispatcher.core.intake.proposal import known_defaults, with_pod_defaults
 
     asked = _ask_hub(proposals, hub)
@@ -319,7 +320,7 @@ def _ask_hub(proposals: list[Proposal], hub: Hub) -> dict[str, HubFacts]:
     """The facts of each proposal, by uid; empty, with a note, if no hub is named or the hub does not answer."""
     import asyncio
 
-    from dispatcher.cli.author_client import AuthorClient
+    from dispatcher.cli.author import AuthorClient
     from dispatcher.kube.discovery import Discovery
     from dispatcher.kube.user_client import AsyncUserClient, UserClient
     from dispatcher.kube.user_kubeconfig import access_of, has_kubeconfig
@@ -335,7 +336,7 @@ def _ask_hub(proposals: list[Proposal], hub: Hub) -> dict[str, HubFacts]:
         note("Without a kubeconfig, rights of the author do not count.")
         return {}
     try:
-        return coroutines.run(ask())
+        return run_coroutine(ask())
     except (ClusterError, SettingsError, TimeoutError) as error:
         why = one_line(str(error)) or "no answer in time"
         note(f"The hub does not say it, so rights of the author do not count: {why}")
@@ -348,9 +349,8 @@ def _proposals(
     """The AppWrappers of files, and the objects beside them that make no pods."""
     from dispatcher.api.schema import unknown_fields
     from dispatcher.api.spec_errors import SpecError
-    from dispatcher.cli.beside import beside
     from dispatcher.cli.documents import refused
-    from dispatcher.cli.submission import NO_APPWRAPPER, check_namespace
+    from dispatcher.cli.submission import NO_APPWRAPPER, beside, check_namespace
     from dispatcher.core.intake.proposal import propose
 
     found, others = [], []
@@ -376,7 +376,7 @@ def _read(database_url: str) -> Snapshot:
 
     check_way(database_url)
     with patience():
-        snapshot = coroutines.run(read_snapshot(database_url, TIMEOUT))
+        snapshot = run_coroutine(read_snapshot(database_url, TIMEOUT))
     if snapshot.taken_at is None:
         raise CommandFailed(_NO_SNAPSHOT)
     if not snapshot.has_leader:

@@ -10,11 +10,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dispatcher.api.conditions import ConditionType
-from dispatcher.cli.author_facts import AuthorFacts
+from dispatcher.cli.appwrapper_status import NEVER_GOES, NO_POSITION_YET, NO_QUEUE_TAKES_IT
+from dispatcher.cli.author import AuthorFacts
 from dispatcher.cli.output import UNKNOWN, text
-from dispatcher.cli.sentences import folded
-from dispatcher.cli.status_waiting import IN_NO_QUEUE, NEVER_GOES, NO_POSITION_YET
-from dispatcher.cli.tables import Heading, table
+from dispatcher.cli.tables import Heading, folded, table
 from dispatcher.core.lifecycle.record_change import noted_warning
 from dispatcher.core.model import potential
 from dispatcher.core.model.gang import Assignment
@@ -228,7 +227,7 @@ class Report(Struct, frozen=True):
     def _place_in_queue(self) -> Iterator[str]:
         found = self.explanation
         if found.position is None:
-            yield f"  {IN_NO_QUEUE if found.is_in_no_queue else NEVER_GOES}"
+            yield f"  {NO_QUEUE_TAKES_IT if found.is_in_no_queue else NEVER_GOES}"
             return
         count = len(found.ahead) + 1 + len(found.behind)
         after = _neighbours("after", found.ahead, found.ahead[-_MOST_NEIGHBOURS:])

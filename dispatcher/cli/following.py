@@ -1,6 +1,7 @@
-"""Follows AppWrappers until all have reached a goal, and prints each change of state.
+"""Where an AppWrapper stands, from its status alone, and following AppWrappers until all have reached a goal.
 
-Each AppWrapper has a watch and a thread of its own, and all share one timeout: a slow gang hides no other.
+Each change of state is printed. Each AppWrapper has a watch and a thread of its own, and all share one timeout: a slow
+gang hides no other.
 """
 
 from __future__ import annotations
@@ -9,17 +10,75 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
 from queue import SimpleQueue
+from typing import Any, Final
 
 import click
 from msgspec import Struct
 
 from dispatcher.cli.appwrapper_client import AppWrapperClient, Found, TimeIsUp
-from dispatcher.cli.durations import duration
-from dispatcher.cli.gang_progress import Goal, Wait, progress, wait_for
+from dispatcher.cli.options import Goal
 from dispatcher.cli.output import put
+from dispatcher.cli.parameter_types import duration
 from dispatcher.cli.query import note
+from dispatcher.cli.tables import state_in_words
 from dispatcher.kube.user_client import UserClient
+from dispatcher.text import one_line
+
+Json = dict[str, Any]
+
+_RUNNING: Final = frozenset({"Running", "RunningHoldCompletion"})
+
+
+class Wait(StrEnum):
+    """How a wait stands."""
+
+    GOES_ON = "goes on"
+    REACHED = "reached"
+    FAILED = "failed"
+
+
+def wait_for(appwrapper: Json, goal: Goal) -> Wait:
+    """Whether the goal is reached or cannot be reached any more. A completed gang has run."""
+    status = appwrapper.get("status") or {}
+    match status.get("state"):
+        case "Completed":
+            return Wait.REACHED
+        case "Failed" | "Deleted":
+            return Wait.FAILED
+    if appwrapper["metadata"].get("deletionTimestamp"):
+        return Wait.FAILED
+    is_running = status.get("queuejobstate") in _RUNNING
+    return Wait.REACHED if goal is Goal.RUNNING and is_running else Wait.GOES_ON
+
+
+def progress(appwrapper: Json) -> str:
+    """The state in one line, with the cluster of a gang that has one and the reason of a gang that waits or failed."""
+    # Imported here, because `submit` imports this module, and only follows with --wait.
+    from dispatcher.core.model.record import Phase
+    from dispatcher.core.status.phases import phase_in
+
+    status = appwrapper.get("status") or {}
+    if appwrapper["metadata"].get("deletionTimestamp"):
+        return "is being deleted"
+    phase = phase_in(status)
+    if phase is None and not status.get("waiting"):
+        return "not seen by a dispatcher yet"
+    told = (
+        status.get("waiting")
+        or status.get("unhealthy")
+        or (_condition(status, phase) if phase is Phase.FAILED else {})
+    )
+    state = str(phase or "outside the queue")
+    return one_line(
+        state_in_words(state, status.get("cluster"), told.get("reason"), told.get("message"), mark="; ")
+    )
+
+
+def _condition(status: Json, type_: str) -> Json:
+    found: list[Json] = [each for each in status.get("conditions") or () if each.get("type") == type_]
+    return found[0] if found else {}
 
 
 class _News(Struct, frozen=True):

@@ -31,7 +31,7 @@ from dispatcher.kube.user_kubeconfig import access_of
 
 if TYPE_CHECKING:
     from dispatcher.api.membercluster import SecretKey
-    from dispatcher.cli.user_options import Hub
+    from dispatcher.cli.options import Hub
 
 _Answer = TypeVar("_Answer")
 

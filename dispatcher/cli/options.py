@@ -1,4 +1,4 @@
-"""Options of `dispatcher clusters` and `dispatcher queues`, with checks that refuse a value before anything is done."""
+"""Options of several commands, as kubectl spells them, with checks that refuse a value before anything is done."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -22,6 +22,13 @@ class Output(StrEnum):
     JSON = "json"
     YAML = "yaml"
     WIDE = "wide"
+
+
+class Goal(StrEnum):
+    """The state that a person waits for."""
+
+    RUNNING = "running"
+    DONE = "done"
 
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -193,4 +200,45 @@ reason_option = click.option(
 )
 force_option = click.option(
     "--force", is_flag=True, help="Remove it even if gangs run there; they keep running, unmanaged."
+)
+
+
+ALL_NAMESPACES = ""
+
+
+class Hub(NamedTuple):
+    """The hub that a person names: a kubeconfig ("" is the default one) and a context of it ("" is its current one)."""
+
+    kubeconfig: str = ""
+    context: str = ""
+
+
+kubeconfig_option = click.option(
+    "--kubeconfig",
+    type=click.Path(),  # which completes names of files
+    default="",
+    envvar=["DISPATCHER_KUBECONFIG", "KUBECONFIG"],
+    metavar="FILE",
+    help="Kubeconfig of the hub.  [default: ~/.kube/config, else the account of the pod this runs in]",
+    show_envvar=True,
+)
+context_option = click.option(
+    "--context",
+    default="",
+    metavar="NAME",
+    help="Context of the kubeconfig that leads to the hub.  [default: its current context]",
+)
+
+
+def hub_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options --kubeconfig and --context, which name the hub."""
+    return kubeconfig_option(context_option(command))
+
+
+hub_namespace_option = namespace_option("Namespace of the AppWrappers.  [default: that of the context]")
+all_namespaces_option = click.option(
+    "everywhere", "--all-namespaces", "-A", is_flag=True, help="AppWrappers of all namespaces."
+)
+selector_option = click.option(
+    "--selector", "-l", default="", metavar="SELECTOR", help="Only with these labels, such as team=a."
 )

@@ -26,8 +26,7 @@ from typing import Final
 import click
 from msgspec import Struct
 
-from dispatcher.cli.sentences import folded, width_of
-from dispatcher.cli.tables import Heading, relative, span, table
+from dispatcher.cli.tables import Heading, folded, relative, span, table, width_of
 from dispatcher.core.model.timestamps import timestamp
 from dispatcher.store.reports import Report, Row
 from dispatcher.text import printable

@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from dispatcher.cli.examples import examples
+from dispatcher.cli.command_group import examples
 from dispatcher.cli.output import say, shown_as, terminal_width
 from dispatcher.cli.parameter_types import Word
 from dispatcher.errors import InvalidFile

@@ -1,4 +1,4 @@
-"""How a plan is shown: a document of decisions for programs, and tables with the repairs for people."""
+"""How a plan is shown: a document of decisions for programs, and tables of decisions and queues for people."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from dispatcher.api.conditions import QUEUE_STOPPED
-from dispatcher.cli.plan_queues import queue_table
-from dispatcher.cli.sentences import folded
-from dispatcher.cli.tables import table
+from dispatcher.cli.tables import folded, table
 from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.quantity import in_words as amount_in_words
 from dispatcher.core.model.record import Pending
+from dispatcher.core.queues.accounts import TreeQuota
+from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.scheduling.advice import NO_ADVICE, Advice
 from dispatcher.core.scheduling.cycle import Placed, Preempting
 from dispatcher.core.scheduling.repair_words import in_words, listed
@@ -23,7 +24,12 @@ from dispatcher.core.scheduling.world import World
 from dispatcher.text import counted
 
 HEADINGS: Final = ("GANG", "DECISION", "CLUSTER", "REASON")
+QUEUE_HEADINGS: Final = ("QUEUE", "RESOURCE", "NOMINAL", "USED", "SHARE")
 NO_GANGS: Final = "No gang is pending."
+
+_INFINITE: Final = "infinite"
+_STEP: Final = "  "
+"""The indentation below a parent."""
 
 Victim = tuple[ActiveGang, Reason]
 
@@ -169,3 +175,48 @@ def _help(advice: Advice) -> Iterator[str]:
         yield f"  its capacity is held by {listed(advice.holders)}"
     for each in advice.repairs:
         yield f"  it goes {in_words(each)}"
+
+
+def queue_table(world: World, shares: Mapping[str, QueueShare], width: int | None) -> list[str]:
+    """A table of the declared queues, trees in the order of declaration, and lines for queues that are not valid.
+
+    Each queue has a row for each limited resource. `SHARE` is the dominant share, or the fair share of the resource.
+    Nothing if no queue is declared.
+    """
+    forest = world.forest
+    declared = {queue.name for queue in world.queues or ()}
+    rows: list[Sequence[str]] = []
+    for root, tree in forest.trees.items():
+        if not declared.isdisjoint(tree.names):  # `default` need not be declared to have children
+            quota = TreeQuota.of(tree, forest)
+            for place in _in_tree_order(forest, root):
+                rows += _queue_rows(place, quota, shares[place.name])
+    blocks = [table(QUEUE_HEADINGS, rows, width)] if rows else []
+    invalid = [f"queue {name} is not valid: {forest.problems[name]}" for name in sorted(forest.problems)]
+    return [*blocks, "\n".join(invalid)] if invalid else blocks
+
+
+def _in_tree_order(forest: Forest, root: str) -> Iterator[Place]:
+    """Each queue, then all queues below it."""
+    names = [root]
+    while names:
+        place = forest.places[names.pop()]
+        yield place
+        names += reversed(place.children)
+
+
+def _queue_rows(place: Place, quota: TreeQuota, share: QueueShare) -> Iterator[tuple[str, ...]]:
+    name, total = f"{_STEP * (len(place.path) - 1)}{place.name}", quota.queues[place.name].total
+    if not quota.limited:
+        yield name, "", "", "", ""
+    for resource in quota.limited:
+        amounts = amount_in_words(resource, total[resource]), amount_in_words(resource, share.used[resource])
+        yield name, resource, *amounts, _share(share, resource)
+
+
+def _share(share: QueueShare, resource: str) -> str:
+    if share.fair is not None:
+        return amount_in_words(resource, share.fair[resource])
+    if share.is_infinite:
+        return _INFINITE
+    return "" if share.share is None else str(share.share)

@@ -1,4 +1,8 @@
-"""Shared by every command that reads the database: options, the query itself, and how its result is printed.
+"""Shared by every command that reads the queue: options, the source, the query itself, and how its result is printed.
+
+`queue`, `show` and `explain` read the database if its URL is given, else the AppWrappers of a kubeconfig. The two
+sources have options of their own. An option of the other source is refused, because to ignore it would answer another
+question.
 
 Exit codes: 0 answered, even if the result is empty; 1 failed; 2 wrong usage; 3 the database or the hub did not
 answer in time.
@@ -8,18 +12,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from dispatcher.api.spec_errors import one_line
-from dispatcher.cli import coroutines
-from dispatcher.cli.durations import NotWritten, duration, moment
-from dispatcher.cli.examples import EXIT_CODES, examples
-from dispatcher.cli.options import namespace_option
+from dispatcher.cli.command_group import EXIT_CODES, examples
+from dispatcher.cli.options import is_given, namespace_option
 from dispatcher.cli.output import (
     Column,
     Shape,
@@ -31,10 +33,13 @@ from dispatcher.cli.output import (
     terminal_width,
     written_as,
 )
-from dispatcher.cli.parameter_types import Word
-from dispatcher.cli.sentences import folded, width_of
+from dispatcher.cli.parameter_types import NotWritten, Word, duration, moment
+from dispatcher.cli.tables import folded, width_of
 from dispatcher.errors import CommandFailed, SettingsError, StoreUnavailable, TryAgain
 from dispatcher.store.reports import Report, Reports, Window, reports
+
+if TYPE_CHECKING:
+    from dispatcher.cli.user_hub import UserHub
 
 TIMEOUT: Final = timedelta(seconds=30)
 SHORTEST_TIMEOUT: Final = timedelta(milliseconds=1)
@@ -42,18 +47,20 @@ LONGEST_TIMEOUT: Final = timedelta(days=1)
 """A running query keeps Postgres from vacuuming the rows that the dispatcher has replaced."""
 
 Found = TypeVar("Found")
-
-
-def epilog(*lines: str) -> str:
-    """The end of a command's help: examples of the command, and its exit codes."""
-    return f"{examples(*lines)}\n{EXIT_CODES}"
-
-
 TO_NAME_A_DATABASE: Final = (
     "set DISPATCHER_DATABASE_URL or --database-url to a libpq URL, such as "
     "postgresql://dispatcher_reader@host:5432/dispatcher"
 )
 NO_DATABASE: Final = f"no database: {TO_NAME_A_DATABASE}"
+_URL_HELP: Final = "libpq URL of the queue's database; one of the role dispatcher_reader suffices."
+_OF_KUBECONFIG: Final = frozenset({"kubeconfig", "context", "selector"})
+"""Parameters that say which hub is read, or which of its AppWrappers."""
+THE_DATABASE: Final = "the database"
+
+
+def epilog(*lines: str) -> str:
+    """The end of a command's help: examples of the command, and its exit codes."""
+    return f"{examples(*lines)}\n{EXIT_CODES}"
 
 
 def _checked_url(_context: click.Context, _parameter: click.Parameter, url: str) -> str:
@@ -92,7 +99,6 @@ def _checked_moment(_context: click.Context, _parameter: click.Parameter, writte
     return written
 
 
-_URL_HELP: Final = "libpq URL of the queue's database; one of the role dispatcher_reader suffices."
 database_option = click.option(
     "--database-url",
     default="",
@@ -166,7 +172,7 @@ def ask(url: str, question: Callable[[Reports], Awaitable[Found]]) -> Found:
             return await question(there)
 
     with patience():
-        return coroutines.run(asked())
+        return run_coroutine(asked())
 
 
 def since_until(since: str, until: str) -> Window:
@@ -242,3 +248,57 @@ def note(sentence: str) -> None:
 def _harmless(written: str) -> str:
     """CSV is raw for programs, but not for terminals."""
     return "\n".join(map(one_line, written.split("\n"))) if sys.stdout.isatty() else written
+
+
+database_or_hub_option = click.option(
+    "--database-url",
+    default="",
+    envvar="DISPATCHER_DATABASE_URL",
+    metavar="URL",
+    help="libpq URL of the queue's database, which is then read instead of the hub; '' reads the hub.",
+    show_envvar=True,
+)
+source_namespace_option = namespace_option(
+    "Only AppWrappers of this namespace.  [default: that of the context; in the database, all]"
+)
+
+
+def reads_database(command: click.Context, url: str, *only_there: str, needed: str = THE_DATABASE) -> bool:
+    """True if the command reads the database, False if it reads the hub.
+
+    Raises `BadParameter` for an option of the other source. `only_there` are the parameters that only the database
+    answers; `needed` names in the error the part of the database that they need.
+    """
+    for parameter in command.command.params:
+        name = parameter.name or ""
+        if name not in (_OF_KUBECONFIG if url else only_there) or not is_given(command, name):
+            continue
+        flag = "/".join(sorted(parameter.opts, key=len))
+        if url:
+            raise click.BadParameter(
+                f"{flag} is about a kubeconfig, and the database is read: leave it out, or read the hub with "
+                "--database-url ''"
+            )
+        raise click.BadParameter(needs_database(flag, needed))
+    return bool(url)
+
+
+def needs_database(what: str, needed: str = THE_DATABASE) -> str:
+    """The sentence about something that a kubeconfig alone cannot answer."""
+    return f"{what} needs {needed}: {TO_NAME_A_DATABASE}"
+
+
+@contextmanager
+def reading_hub(kubeconfig: str, context: str) -> Iterator[UserHub]:
+    """The hub; raises `TryAgain` if it does not answer, and `CommandFailed` if it refuses."""
+    from dispatcher.cli.user_hub import UserHub, asking
+
+    with UserHub(kubeconfig, context) as hub, asking():
+        yield hub
+
+
+def run_coroutine(coroutine: Coroutine[Any, Any, Found]) -> Found:
+    """Return the result of a coroutine, in an event loop of its own."""
+    import asyncio
+
+    return asyncio.run(coroutine)

@@ -8,33 +8,30 @@ from typing import Final
 import click
 from msgspec import Struct
 
-from dispatcher.cli.output import Column, Shape, how_long, known, named, plain, prose, text
-from dispatcher.cli.pending_advice import with_true_advice
-from dispatcher.cli.pending_starts import with_starts
-from dispatcher.cli.query import (
-    ask,
-    epilog,
-    laid_out,
-    note,
-    queue_option,
-    shape_option,
-    show_report,
-    user_option,
-)
-from dispatcher.cli.sources import (
-    database_or_hub_option,
-    needs_database,
-    reading_hub,
-    reads_database,
-    source_namespace_option,
-)
-from dispatcher.cli.tables import Heading
-from dispatcher.cli.user_options import (
+from dispatcher.cli.options import (
     ALL_NAMESPACES,
     all_namespaces_option,
     hub_options,
     selector_option,
 )
+from dispatcher.cli.output import Column, Shape, how_long, known, named, plain, prose, text
+from dispatcher.cli.pending import with_starts, with_true_advice
+from dispatcher.cli.query import (
+    ask,
+    database_or_hub_option,
+    epilog,
+    laid_out,
+    needs_database,
+    note,
+    queue_option,
+    reading_hub,
+    reads_database,
+    shape_option,
+    show_report,
+    source_namespace_option,
+    user_option,
+)
+from dispatcher.cli.tables import Heading
 from dispatcher.cli.watching import is_watched, watch, watch_options
 from dispatcher.store.reports import Filter, Report, Row
 
@@ -137,7 +134,7 @@ class _Pending(Struct, frozen=True):
 def _pending_in_statuses(
     kubeconfig: str, context: str, selector: str, of: Filter, *, everywhere: bool
 ) -> _Pending:
-    from dispatcher.cli.status_queue import outside, pending_report
+    from dispatcher.cli.appwrapper_status import outside, pending_report
 
     if "/" in of.queue:
         raise click.BadParameter(needs_database("a node of MCAD's trees (TREE/NODE)"))

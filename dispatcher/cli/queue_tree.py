@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec import Struct
 
 from dispatcher.api.spec_errors import one_line
-from dispatcher.cli.sentences import folded
-from dispatcher.cli.tables import Heading, table
+from dispatcher.cli.tables import Heading, folded, table
 from dispatcher.core.model import incremental
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.resources import is_device

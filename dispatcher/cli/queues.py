@@ -13,10 +13,16 @@ import click
 from msgspec.structs import replace
 
 from dispatcher import errors
-from dispatcher.cli import coroutines
-from dispatcher.cli.command_group import CommandGroup
-from dispatcher.cli.examples import examples
-from dispatcher.cli.options import DOCUMENTS, Output, as_typed, check_no_options, output_option
+from dispatcher.cli.command_group import CommandGroup, examples
+from dispatcher.cli.options import (
+    DOCUMENTS,
+    Hub,
+    Output,
+    as_typed,
+    check_no_options,
+    hub_options,
+    output_option,
+)
 from dispatcher.cli.output import (
     as_table,
     how_long,
@@ -31,10 +37,17 @@ from dispatcher.cli.output import (
     value,
     written_as,
 )
-from dispatcher.cli.pending_advice import with_true_advice
-from dispatcher.cli.pending_starts import with_starts
-from dispatcher.cli.query import TIMEOUT, ask, check_way, epilog, note, optional_database_option, patience
-from dispatcher.cli.user_options import Hub, hub_options
+from dispatcher.cli.pending import with_starts, with_true_advice
+from dispatcher.cli.query import (
+    TIMEOUT,
+    ask,
+    check_way,
+    epilog,
+    note,
+    optional_database_option,
+    patience,
+    run_coroutine,
+)
 from dispatcher.cli.watching import is_watched, watch, watch_options
 from dispatcher.core.queues.queue import StopPolicy
 from dispatcher.store.reports import Filter, Report, Reports
@@ -262,7 +275,7 @@ def _on_hub(hub: Hub, act: Callable[[QueueClient], Awaitable[_Answer]]) -> _Answ
     from dispatcher.cli.hub_client import on_hub
     from dispatcher.cli.queue_client import QueueClient
 
-    return coroutines.run(on_hub(hub, lambda api: act(QueueClient(api))))
+    return run_coroutine(on_hub(hub, lambda api: act(QueueClient(api))))
 
 
 def _queues(hub: Hub, database_url: str) -> QueueList:
@@ -286,7 +299,7 @@ def _holders(database_url: str) -> QueueGangs | None:
 
     check_way(database_url)
     with patience():
-        snapshot = coroutines.run(read_snapshot(database_url, TIMEOUT))
+        snapshot = run_coroutine(read_snapshot(database_url, TIMEOUT))
     if not snapshot.rules.has_queues:
         return None
     active = [each.active for each in snapshot.world.running if each.active is not None]

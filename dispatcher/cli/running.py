@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dispatcher.cli.examples import examples
-from dispatcher.cli.options import DOCUMENTS, Output, output_option
-from dispatcher.cli.output import put, say, shown_as, terminal_width
-from dispatcher.cli.query import note
-from dispatcher.cli.user_options import (
+from dispatcher.cli.command_group import examples
+from dispatcher.cli.options import (
     ALL_NAMESPACES,
+    DOCUMENTS,
+    Output,
     all_namespaces_option,
     hub_namespace_option,
     hub_options,
+    output_option,
     selector_option,
 )
+from dispatcher.cli.output import put, say, shown_as, terminal_width
+from dispatcher.cli.query import note
 
 if TYPE_CHECKING:
     from dispatcher.cli.held_gangs import BoundPod, HeldGang, Place
@@ -65,8 +67,7 @@ def running(
     the member's name; without one, NODES and BOUND are unknown. Demand counts as for kubectl aw demand, and with what
     the LimitRanges and RuntimeClasses of the cluster add now, where the kubeconfig may read them.
     """
-    from dispatcher.cli.held_gangs import held_gangs
-    from dispatcher.cli.running_report import RunningReport
+    from dispatcher.cli.held_gangs import RunningReport, held_gangs
     from dispatcher.cli.user_hub import UserHub
 
     with UserHub(kubeconfig, context) as hub:

@@ -16,21 +16,24 @@ from dispatcher.cli.appwrapper_names import (
     unknown_name,
 )
 from dispatcher.cli.describe import as_text, as_value
-from dispatcher.cli.output import Shape, as_csv, put, shown_as, terminal_width
-from dispatcher.cli.pending_advice import described
-from dispatcher.cli.pending_starts import described_with_start
-from dispatcher.cli.query import TO_NAME_A_DATABASE, ask, epilog, note, shape_option
-from dispatcher.cli.sources import (
-    database_or_hub_option,
-    needs_database,
-    reading_hub,
-    reads_database,
-    source_namespace_option,
-)
-from dispatcher.cli.user_options import (
+from dispatcher.cli.options import (
     all_namespaces_option,
     hub_options,
     selector_option,
+)
+from dispatcher.cli.output import Shape, as_csv, put, shown_as, terminal_width
+from dispatcher.cli.pending import described, described_with_start
+from dispatcher.cli.query import (
+    TO_NAME_A_DATABASE,
+    ask,
+    database_or_hub_option,
+    epilog,
+    needs_database,
+    note,
+    reading_hub,
+    reads_database,
+    shape_option,
+    source_namespace_option,
 )
 from dispatcher.cli.watching import is_watched, watch, watch_options
 from dispatcher.errors import CommandFailed

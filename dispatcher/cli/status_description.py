@@ -13,18 +13,22 @@ from typing import Any, Final
 
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.cli.appwrapper_status import OUTSIDE, AppWrapperStatus, Json
-from dispatcher.cli.describe import asks_for, block, holds
-from dispatcher.cli.output import UNKNOWN, text, value
-from dispatcher.cli.status_queue import COLUMNS, MORE_COLUMNS, pending_row
-from dispatcher.cli.status_waiting import (
+from dispatcher.cli.appwrapper_status import (
+    COLUMNS,
+    MORE_COLUMNS,
+    OUTSIDE,
+    AppWrapperStatus,
+    Json,
     changes_of,
     clusters_table,
     estimate_of,
     holders_table,
+    pending_row,
     position_of,
     quota_of,
 )
+from dispatcher.cli.describe import asks_for, block, holds
+from dispatcher.cli.output import UNKNOWN, text, value
 from dispatcher.cli.tables import Heading, age, table
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.model.gang import Gang

@@ -11,11 +11,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from dispatcher.api.conditions import ConditionType
-from dispatcher.cli import status_waiting
-from dispatcher.cli.appwrapper_status import OUTSIDE, AppWrapperStatus
-from dispatcher.cli.sentences import folded, state_in_words
-from dispatcher.cli.status_waiting import (
+from dispatcher.cli.appwrapper_status import (
+    NEVER_GOES,
     NO_POSITION_YET,
+    NO_QUEUE_TAKES_IT,
+    OUTSIDE,
+    AppWrapperStatus,
     changes_of,
     clusters_table,
     estimate_of,
@@ -23,6 +24,7 @@ from dispatcher.cli.status_waiting import (
     position_of,
     quota_of,
 )
+from dispatcher.cli.tables import folded, state_in_words
 from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL, IN_NO_QUEUE, LACKS_QUOTA, TOO_LARGE
 from dispatcher.core.model.timestamps import time_in
 from dispatcher.text import name_of, one_line, text_of
@@ -119,9 +121,9 @@ class StatusExplanation(AppWrapperStatus, frozen=True):
         if position := position_of(self.waiting):
             return f"position {position} in the queue"
         if self.waiting.get("reason") in IN_NO_QUEUE:
-            return status_waiting.IN_NO_QUEUE
+            return NO_QUEUE_TAKES_IT
         if self.waiting.get("reason") in TOO_LARGE:
-            return status_waiting.NEVER_GOES
+            return NEVER_GOES
         is_approved = self.waiting.get("reason") != AWAITING_APPROVAL
         return "no position in the queue now" if is_approved else NO_POSITION_YET
 

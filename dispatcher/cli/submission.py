@@ -1,17 +1,21 @@
-"""The AppWrappers of a file that is to be submitted, checked as intake checks them."""
+"""The AppWrappers of a file that is to be submitted, checked as intake checks them, and the objects beside them.
+
+Objects beside AppWrappers make no pods, such as a ConfigMap that the pods of a gang mount. Commands list them and do
+nothing with them. Objects of unknown kinds are not among them, because they may make pods.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec import Struct
 
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.cli.beside import Beside, beside
-from dispatcher.cli.documents import refused
-from dispatcher.cli.manifests import objects_in
-from dispatcher.core.kinds.breakdown import check_appwrapper, object_of
+from dispatcher.cli.documents import objects_in, refused
+from dispatcher.core.kinds.breakdown import check_appwrapper, makes_no_pods, object_of
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.errors import InvalidFile
 from dispatcher.text import name_of, one_line
 
@@ -63,3 +67,29 @@ def check_namespace(written: str, namespace: str) -> None:
         raise SpecError(
             "metadata.namespace", f"is {written}, which contradicts -n {namespace}", "Leave one of them out"
         )
+
+
+class Beside(Struct, frozen=True):
+    """One such object; the name of an object with a `generateName` ends with `*`."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        """The object in words."""
+        return f"{self.kind}/{self.name}"
+
+    def as_value(self) -> dict[str, Any]:
+        """The object as a JSON document."""
+        return {"kind": self.kind, "name": self.name, "makesPods": False}
+
+
+def beside(raw: Mapping[str, Any], kinds: Kinds = BUILT_IN) -> Beside | None:
+    """The object if it makes no pods and is no AppWrapper, else None."""
+    if not makes_no_pods(raw, kinds):
+        return None
+    metadata = raw.get("metadata")
+    named = metadata if isinstance(metadata, Mapping) else {}
+    return Beside(
+        name_of(raw["kind"]), name_of(named.get("name")) or f"{name_of(named.get('generateName'))}*"
+    )

@@ -1,4 +1,4 @@
-"""Text tables for terminals and pipes: one line per row, columns two spaces apart.
+"""Text for terminals and pipes: it wraps at words; tables have one line per row, and columns two spaces apart.
 
 A table that is too wide for the terminal gives up columns, never parts of names. In this order, until it fits:
 
@@ -13,25 +13,71 @@ In a pipe and in wide output a table has all columns.
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import repeat, zip_longest
-from typing import Final
+from typing import IO, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dispatcher.api.spec_errors import one_line
-from dispatcher.cli.sentences import PARTS, folded, wrapped
+from dispatcher.text import name_of, text_of
 
+NARROWEST: Final = 20
+"""Characters of a line that text gets in any terminal."""
+
+_WORDS: Final = re.compile(r"\S+\s*")
+PARTS: Final = re.compile(r"[^\s./:]+[./:]*\s*|[./:]+\s*")
+"""A word that is too long, such as the path of a field, breaks after these characters."""
 NOTHING: Final = "-"
-
 _GAP: Final = 2
 _COMFORTABLE: Final = 40
 """Characters of a text column for which other columns move above the table."""
 _NARROWEST: Final = 24
 """Characters of a text column for which other columns are left out."""
 _UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+def width_of(stream: IO[str]) -> int | None:
+    """The columns of the terminal that a stream is; None if it is none."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+def wrapped(text: str, room: int | None, hang: int = 0) -> list[str]:
+    """The lines of a text, of at most `room` characters if its words allow that, all but the first `hang` shorter."""
+    if room is None or len(text) <= room:
+        return [text]
+    lines = [""]
+    for word in _WORDS.findall(text):
+        for part in [word] if len(word.rstrip()) <= room - hang else PARTS.findall(word):
+            if lines[-1] and len(lines[-1]) + len(part.rstrip()) > room - hang * (len(lines) > 1):
+                lines.append("")
+            lines[-1] += part
+    return [line.rstrip() for line in lines]
+
+
+def state_in_words(state: str, cluster: object, reason: object, message: object, mark: str = ": ") -> str:
+    """A state with the cluster of a gang that has one, and the reason, such as `Failed on east: PodsFailed: 2 of 4`."""
+    where = f" on {name_of(cluster)}" if cluster else ""
+    why = ": ".join(filter(None, (text_of(reason), text_of(message))))
+    return f"{state}{where}{mark + why if why else ''}"
+
+
+def folded(text: str, width: int | None) -> str:
+    """The lines of a text in `width` columns; a line that continues is indented by two more."""
+    return "\n".join(each for line in text.split("\n") for each in _folded(line, width))
+
+
+def _folded(line: str, width: int | None) -> list[str]:
+    if width is None or len(line) <= width:
+        return [line]
+    said = line.lstrip()
+    indent = len(line) - len(said)
+    first, *others = wrapped(said, max(NARROWEST, width - indent), hang=2)
+    return [f"{'':{indent}}{first}", *(f"{'':{indent + 2}}{each}" for each in others)]
 
 
 class Heading(Struct, frozen=True):

@@ -12,14 +12,11 @@ import click
 
 from dispatcher import errors
 from dispatcher.cli.appwrapper_names import names_on_hub, parts
-from dispatcher.cli.durations import duration
-from dispatcher.cli.examples import examples
-from dispatcher.cli.gang_progress import Goal
+from dispatcher.cli.command_group import examples
+from dispatcher.cli.options import Goal, hub_namespace_option, hub_options
 from dispatcher.cli.output import put, say
-from dispatcher.cli.parameter_types import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber, Word
-from dispatcher.cli.query import explained, note
-from dispatcher.cli.sources import reading_hub
-from dispatcher.cli.user_options import hub_namespace_option, hub_options
+from dispatcher.cli.parameter_types import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber, Word, duration
+from dispatcher.cli.query import explained, note, reading_hub
 from dispatcher.text import one_line
 
 if TYPE_CHECKING:
@@ -137,12 +134,11 @@ def hold(
 
     A gang that is dispatched is held only with --evict, because its objects are deleted.
     """
-    from dispatcher.cli.gang_progress import holds_objects
 
     def act(client: AppWrapperClient, found: Found) -> str:
         if _is_suspended(found):
             return "is already held"
-        if holds_objects(found.raw) and not evict:
+        if _holds_objects(found) and not evict:
             raise errors.CommandFailed(
                 f"{found.key} is dispatched to {found.raw['status']['cluster']}, and to hold it deletes its objects. "
                 "Nothing was changed; --evict does it"
@@ -410,6 +406,12 @@ def _each(
                 note(f"{name}: {error}")
     if failed:
         raise click.exceptions.Exit(1)
+
+
+def _holds_objects(found: Found) -> bool:
+    """True for a gang that has been dispatched and has not ended: to suspend it deletes its objects."""
+    status = found.raw.get("status") or {}
+    return bool(status.get("cluster")) and status.get("state") not in {"Completed", "Failed"}
 
 
 def _is_suspended(found: Found) -> bool:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import pytest
 
+from dispatcher import cli
 from dispatcher.cli import output
 from dispatcher.cli.output import (
     as_asked,
@@ -151,19 +152,19 @@ def test_an_empty_report_is_a_heading_or_an_empty_list() -> None:
 
 # --- the way to the terminal -----------------------------------------------------------------------------
 
-COMMANDS = Path(output.__file__).parent
+COMMANDS = Path(cli.__file__).parent
 WRITERS = {
     ("output.py", "click.echo"): "the one function",
     ("watching.py", "click.echo"): "clears the screen, and makes the text printable itself",
     ("verbs.py", "click.echo"): "the log of a pod, as kubectl shows it",
     ("release.py", "click.echo"): "files of the package",
-    ("completion.py", "click.echo"): "for the shell, which reads words",
+    ("command_group.py", "click.echo"): "for the shell, which reads words",
 }
 
 
 def test_one_function_writes_to_the_terminal() -> None:
     found = set()
-    for path in COMMANDS.glob("*.py"):
+    for path in COMMANDS.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             written = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if written in {"print", "click.echo", "click.secho", "sys.stdout.write", "sys.stderr.write"}:

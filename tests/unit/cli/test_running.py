@@ -14,9 +14,8 @@ import yaml
 from msgspec.structs import replace
 
 from dispatcher.api.names import MEMBERS_PATH
-from dispatcher.cli.held_gangs import Owners, held_gangs, pods_of
+from dispatcher.cli.held_gangs import Owners, RunningReport, held_gangs, pods_of
 from dispatcher.cli.node_report import NodeReport, seen_nodes
-from dispatcher.cli.running_report import RunningReport
 from dispatcher.core.model.resources import Resources
 from tests.builders import make_appwrapper, make_metadata
 from tests.commands import Ran, Run, runner

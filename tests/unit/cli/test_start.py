@@ -137,7 +137,7 @@ def test_estimated_starts_need_no_parser_of_specs() -> None:
 
 
 def test_author_is_asked_for_without_a_library_of_kubernetes() -> None:
-    assert imported("import dispatcher.cli.author_client, dispatcher.kube.user_client") == {
+    assert imported("import dispatcher.cli.author, dispatcher.kube.user_client") == {
         "numpy",
         "pydantic",
         "yaml",
@@ -200,7 +200,7 @@ def test_each_command_is_found_in_the_module_that_names_it(program: click.Group)
         name: found and found.name for name in names if (found := program.get_command(context, name))
     } == {name: name for name in names}
     assert {*names} >= {
-        name for module in ("queue_listing", "show", "history", "sql", "verbs") for name in MODULES[module]
+        name for module in ("queue_listing", "show", "history", "verbs") for name in MODULES[module]
     }
     assert program.get_command(context, "no-command") is None
 

@@ -12,7 +12,8 @@ import yaml
 from aiohttp import web
 
 from dispatcher.__main__ import complete_kubectl_plugin
-from dispatcher.cli.gang_progress import Goal, Wait, progress, wait_for
+from dispatcher.cli.following import Wait, progress, wait_for
+from dispatcher.cli.options import Goal
 from tests.builders import make_appwrapper, make_metadata
 from tests.commands import Ran, Run, runner
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal, text, watch

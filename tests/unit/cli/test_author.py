@@ -8,8 +8,7 @@ import pytest
 from aiohttp import web
 
 from dispatcher import errors
-from dispatcher.cli.author_client import AuthorClient
-from dispatcher.cli.author_facts import AuthorFacts, HubFacts
+from dispatcher.cli.author import AuthorClient, AuthorFacts, HubFacts
 from dispatcher.core.intake.proposal import Proposal, propose
 from dispatcher.core.kinds.pod_defaults import PodDefaults
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from dispatcher.cli.appwrapper_status import COLUMNS, MORE_COLUMNS, pending_report
 from dispatcher.cli.output import as_table
-from dispatcher.cli.pending_starts import START, UNKNOWN
+from dispatcher.cli.pending import START, UNKNOWN
 from dispatcher.cli.queue_listing import QUEUE
-from dispatcher.cli.status_queue import COLUMNS, MORE_COLUMNS, pending_report
 from dispatcher.core.intake import namespace_bounds
 from dispatcher.store.reports import Filter
 from tests.builders import make_appwrapper

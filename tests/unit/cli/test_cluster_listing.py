@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 
-from dispatcher.cli.listing import as_table, as_wide_table
+from dispatcher.cli.cluster_listing import as_table, as_wide_table
 from dispatcher.cli.options import as_typed
 from tests.commands import Ran, Run
 from tests.fakes import FakeApiServer, hang_up, refusal, text

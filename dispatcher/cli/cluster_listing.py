@@ -1,18 +1,26 @@
-"""How `dispatcher clusters` shows clusters: from history; or, as `list`, MemberClusters as `kubectl get mcl` does."""
+"""How `dispatcher clusters` shows clusters: from history; or, as `list`, MemberClusters as `kubectl get mcl` does.
+
+The leader samples capacity every five minutes, and writes the statuses of MemberClusters every few seconds while it
+leads. A status has no time, so it counts only while a dispatcher leads, and only for clusters that answer.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
-from dispatcher.cli.live_capacity import AS_OF
+from msgspec.structs import replace
+
 from dispatcher.cli.options import as_typed
 from dispatcher.cli.output import Column, plain, text
 from dispatcher.cli.tables import Heading, age, table
-from dispatcher.store.reports import Row
+from dispatcher.core.model.quantity import QuantityError, amount
+from dispatcher.core.model.resources import gpus
+from dispatcher.store.reports import Report, Row
 
 Json = dict[str, Any]
 
@@ -28,7 +36,21 @@ HEADINGS: Final = (
     Heading("AGE", 3),
 )
 WIDE_HEADINGS: Final = (*HEADINGS, Heading("DRAINING"), Heading("LABELS"), Heading("MESSAGE"))
+LIVE: Final = "live"
+AS_OF: Final = "as_of"
+"""A column for the age of free capacity: the time of its sample, or `LIVE`."""
+_GIB: Final = 2**30
 FREE: Final = ("cpu", "nvidia.com/gpu", "memory")
+NO_CLUSTERS: Final = "No cluster was ever seen: no dispatcher has led yet."
+CLUSTERS_WIDE: Final = (
+    plain("SAMPLED", "sampled_at"),
+    plain("CPU HELD", "cpu_held"),
+    plain("GIB HELD", "memory_gib_held"),
+    plain("GPU HELD", "gpu_held"),
+    plain("CORDONED", "is_cordoned"),
+    plain("DRAINING", "is_draining"),
+    plain("WHY", "event_message"),
+)
 
 
 def _free_of(name: str, row: Row) -> str:
@@ -36,7 +58,6 @@ def _free_of(name: str, row: Row) -> str:
     return f"{text(row[f'{name}_free'])}/{text(row[name])}" if row[name] is not None else ""
 
 
-NO_CLUSTERS: Final = "No cluster was ever seen: no dispatcher has led yet."
 CLUSTERS: Final = (
     plain("CLUSTER", "cluster"),
     plain("REACHABLE", "is_reachable"),
@@ -50,15 +71,6 @@ CLUSTERS: Final = (
     plain("AS OF", AS_OF),
     plain("LAST EVENT", "event", 1),
     plain("AT", "event_at", 2),
-)
-CLUSTERS_WIDE: Final = (
-    plain("SAMPLED", "sampled_at"),
-    plain("CPU HELD", "cpu_held"),
-    plain("GIB HELD", "memory_gib_held"),
-    plain("GPU HELD", "gpu_held"),
-    plain("CORDONED", "is_cordoned"),
-    plain("DRAINING", "is_draining"),
-    plain("WHY", "event_message"),
 )
 
 
@@ -118,3 +130,43 @@ def _more(member: Json) -> tuple[str, ...]:
 
 def _yes_or_no(value: object) -> str:
     return "true" if value else "false"
+
+
+def with_age(report: Report, members: Json) -> Report:
+    """The clusters of the database with the column `AS_OF`, and the live capacity of the `members` that have one.
+
+    `members` is the list of MemberClusters as the API server gives it; an empty one leaves all samples.
+    """
+    live = dict(_capacities(members))
+    rows = ({**row, AS_OF: row["sampled_at"], **live.get(str(row["cluster"]), {})} for row in report)
+    columns = (*report.columns, AS_OF)
+    return replace(report, columns=columns, rows=tuple(tuple(row[name] for name in columns) for row in rows))
+
+
+def _capacities(members: Json) -> Iterator[tuple[str, dict[str, object]]]:
+    for each in members.get("items") or ():
+        status = each.get("status") or {}
+        conditions = {found["type"]: found["status"] for found in status.get("conditions") or ()}
+        if status.get("allocatable") and conditions.get("Reachable") == "True":
+            whole, free = _amounts(status["allocatable"]), _amounts(status.get("free") or {})
+            found = {**_columns(whole, ""), **_columns(free, "_free"), AS_OF: LIVE}
+            yield each["metadata"]["name"], found
+
+
+def _columns(amounts: Mapping[str, int], suffix: str) -> dict[str, object]:
+    """Amounts in the units and columns of the view."""
+    return {
+        f"cpu{suffix}": Decimal(amounts.get("cpu", 0)) / 1000,
+        f"memory_gib{suffix}": Decimal(amounts.get("memory", 0)) / _GIB,
+        f"gpu{suffix}": gpus(amounts),
+    }
+
+
+def _amounts(written: Json) -> dict[str, int]:
+    found = {}
+    for name, quantity in written.items():
+        try:
+            found[name] = amount(name, str(quantity))
+        except QuantityError:
+            continue
+    return found

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from dispatcher.api.names import QUEUE_LABEL
-from dispatcher.cli.pending_advice import (
+from dispatcher.cli.pending import (
     DELETED,
     EXCLUDED,
     FIRST,
