@@ -23,7 +23,7 @@ from benchmarks.processor import CALM_CORES, Usage
 from benchmarks.runner import measured, progress, write
 from benchmarks.subject import DISPATCHER, running_dispatcher, wait_until_ready
 from dispatcher.api.names import MEMBERS_PATH, PREFIX, QUEUES_PATH
-from dispatcher.cli.plan import EXAMPLE
+from dispatcher.cli.files.plan import EXAMPLE
 from dispatcher.kube.client import ClusterClient
 from dispatcher.store import migrate
 from testbed.postgres import EmbeddedPostgres

@@ -20,8 +20,8 @@ import click
 
 from dispatcher import errors
 from dispatcher.cli.command_group import EXIT_CODES, CommandGroup, CommandWithSettings, complete
+from dispatcher.cli.files.release import version_option
 from dispatcher.cli.parameter_types import WholeNumber
-from dispatcher.cli.release import version_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
     from dispatcher.settings import Settings
 
 MODULES: Final[Mapping[str, Sequence[str]]] = {
-    "clusters": ("clusters",),
-    "queues": ("queues",),
-    "queue_listing": ("queue",),
-    "show": ("show",),
-    "history": ("history", "usage", "waits", "sql"),
-    "running": ("running", "nodes"),
-    "verbs": ("hold", "release", "priority", "cancel", "wait", "submit", "logs"),
-    "explain": ("explain", "would"),
-    "demand": ("demand",),
-    "plan": ("plan",),
-    "release": ("crds",),
+    "operators.clusters": ("clusters",),
+    "operators.queues": ("queues",),
+    "people.queue_listing": ("queue",),
+    "people.show": ("show",),
+    "people.history": ("history", "usage", "waits", "sql"),
+    "people.running": ("running", "nodes"),
+    "people.verbs": ("hold", "release", "priority", "cancel", "wait", "submit", "logs"),
+    "people.explain": ("explain", "would"),
+    "files.demand": ("demand",),
+    "files.plan": ("plan",),
+    "files.release": ("crds",),
 }
 """The modules of `dispatcher.cli` with commands, in the order of the help, and the names of these commands."""
 PLUGIN: Final = (
-    "queue_listing",
-    "show",
-    "history",
-    "running",
-    "verbs",
-    "clusters",
-    "queues",
-    "explain",
-    "demand",
-    "plan",
+    "people.queue_listing",
+    "people.show",
+    "people.history",
+    "people.running",
+    "people.verbs",
+    "operators.clusters",
+    "operators.queues",
+    "people.explain",
+    "files.demand",
+    "files.plan",
 )
 """The modules of `kubectl aw`, likewise."""
 
@@ -196,7 +196,7 @@ def run(
         log_level=log_level,
         log_format=log_format,
     )
-    from dispatcher.cli.documents import read_kinds  # as in `migrate`
+    from dispatcher.cli.files.documents import read_kinds  # as in `migrate`
 
     kinds = read_kinds(settings.kinds_file)
     gc.disable()  # imported objects live on: looking at them for garbage takes a tenth of the start
@@ -287,7 +287,7 @@ def _complain(name: str, problem: str) -> None:
 
 
 def _write(problem: str) -> None:
-    from dispatcher.cli.tables import folded, width_of  # only an error needs it
+    from dispatcher.cli.screens.tables import folded, width_of  # only an error needs it
 
     sys.stderr.write(folded(problem, width_of(sys.stderr)))
 

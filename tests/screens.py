@@ -20,12 +20,12 @@ import yaml
 from msgspec.structs import replace
 
 from dispatcher.__main__ import kubectl_plugin
-from dispatcher.cli import cluster_listing
-from dispatcher.cli.author import AuthorFacts
-from dispatcher.cli.explanation_report import Report
-from dispatcher.cli.plan import EXAMPLE
-from dispatcher.cli.queue_tree import QueueList, as_text, as_tree
-from dispatcher.cli.status_description import StatusDescription
+from dispatcher.cli.files.plan import EXAMPLE
+from dispatcher.cli.operators import cluster_listing
+from dispatcher.cli.operators.queue_tree import QueueList, as_text, as_tree
+from dispatcher.cli.people.author import AuthorFacts
+from dispatcher.cli.people.explanation_report import Report
+from dispatcher.cli.screens.status_description import StatusDescription
 from dispatcher.core.model.record import Phase
 from dispatcher.core.scheduling.explanation import explain
 from dispatcher.core.scheduling.scenario import parse_scenario
@@ -33,8 +33,10 @@ from testbed.past import past_database, with_stopped_clock
 from testbed.postgres import postgres_server
 from tests.builders import at, make_record
 from tests.hub_screens import SHOWN, SHOWN_AT, of_hub
-from tests.unit.cli import test_cluster_listing, test_plan, test_queues, test_running
-from tests.unit.cli.test_demand import appwrapper, item, job
+from tests.unit.cli.files import test_plan
+from tests.unit.cli.files.test_demand import appwrapper, item, job
+from tests.unit.cli.operators import test_cluster_listing, test_queues
+from tests.unit.cli.people import test_running
 from tests.unit.cli.wire import member
 from tests.unit.core.kinds.ray import HEAD, WORKER, cluster, group, ray_job
 

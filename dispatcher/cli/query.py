@@ -22,7 +22,8 @@ import click
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.command_group import EXIT_CODES, examples
 from dispatcher.cli.options import is_given, namespace_option
-from dispatcher.cli.output import (
+from dispatcher.cli.parameter_types import NotWritten, Word, duration, moment
+from dispatcher.cli.screens.output import (
     Column,
     Shape,
     as_csv,
@@ -33,8 +34,7 @@ from dispatcher.cli.output import (
     terminal_width,
     written_as,
 )
-from dispatcher.cli.parameter_types import NotWritten, Word, duration, moment
-from dispatcher.cli.tables import folded, width_of
+from dispatcher.cli.screens.tables import folded, width_of
 from dispatcher.errors import CommandFailed, SettingsError, StoreUnavailable, TryAgain
 from dispatcher.store.reports import Report, Reports, Window, reports
 

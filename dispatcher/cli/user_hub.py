@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 from dispatcher import errors
 from dispatcher.api.names import HUB_CLUSTER, LEGACY_GROUP, MEMBERS_PATH, PLURALS, WORKLOAD_GROUP
-from dispatcher.cli.hub_client import explained
+from dispatcher.cli.operators.hub_client import explained
 from dispatcher.core.kinds.cluster_defaults import MOST_CLASSES
 from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults, default_requests, overhead
 from dispatcher.kube import paths

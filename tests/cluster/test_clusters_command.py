@@ -19,7 +19,7 @@ import pytest
 
 from dispatcher import errors
 from dispatcher.api.names import MEMBERS_PATH
-from dispatcher.cli.hub_client import HubClient
+from dispatcher.cli.operators.hub_client import HubClient
 from dispatcher.kube.client import MERGE_PATCH, ClusterClient
 from dispatcher.kube.discovery import cluster_uid
 from testbed.plane import Plane

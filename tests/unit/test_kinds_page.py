@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dispatcher.cli.documents import read_kinds, refused
+from dispatcher.cli.files.documents import read_kinds, refused
 from dispatcher.core.kinds import declaration
 from dispatcher.core.kinds.built_in import ROWS
 from dispatcher.core.kinds.declaration import MOST_KINDS, MOST_POD_SETS, MOST_WORDS, read_declarations

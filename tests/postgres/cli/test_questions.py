@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dispatcher.cli.tables import relative
+from dispatcher.cli.screens.tables import relative
 from tests.commands import Ran, Run
 from tests.postgres.changes import rows_of
 from tests.postgres.cli.conftest import Lived

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from dispatcher.cli.describe import as_text
+from dispatcher.cli.screens.describe import as_text
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.growth import GrowthRequest, GrowthTrust, PodRef, Shrinking

@@ -43,7 +43,7 @@ async def test_interrupt_ends_a_command_quietly(ask: Run, monkeypatch: pytest.Mo
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dispatcher.cli.demand._breakdown", interrupted)
+    monkeypatch.setattr("dispatcher.cli.files.demand._breakdown", interrupted)
 
     assert await ask("demand", "-f", "-", stdin=MANIFEST) == Ran(
         130, "", "\n"

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from dispatcher.__main__ import dispatcher_program, plugin_program
-from dispatcher.cli.clusters import own_namespace
+from dispatcher.cli.operators.clusters import own_namespace
 from dispatcher.settings import Settings, variable_of
 
 COMMANDS = ["list", "add", "cordon", "uncordon", "drain", "remove"]

@@ -137,7 +137,7 @@ def test_estimated_starts_need_no_parser_of_specs() -> None:
 
 
 def test_author_is_asked_for_without_a_library_of_kubernetes() -> None:
-    assert imported("import dispatcher.cli.author, dispatcher.kube.user_client") == {
+    assert imported("import dispatcher.cli.people.author, dispatcher.kube.user_client") == {
         "numpy",
         "pydantic",
         "yaml",
@@ -189,7 +189,7 @@ def test_command_that_reads_no_gang_imports_no_records(words: list[str]) -> None
 def test_command_imports_no_module_of_another_command(module: str) -> None:
     words = [MODULES[module][0], "--help"]
     found = modules(PARSED.format(words=", ".join(map(repr, words))))
-    assert {each for each in MODULES if f"dispatcher.cli.{each}" in found} <= {"release", module}
+    assert {each for each in MODULES if f"dispatcher.cli.{each}" in found} <= {"files.release", module}
 
 
 @pytest.mark.parametrize("program", [dispatcher_program, plugin_program], ids=lambda each: each.name)
@@ -200,7 +200,9 @@ def test_each_command_is_found_in_the_module_that_names_it(program: click.Group)
         name: found and found.name for name in names if (found := program.get_command(context, name))
     } == {name: name for name in names}
     assert {*names} >= {
-        name for module in ("queue_listing", "show", "history", "verbs") for name in MODULES[module]
+        name
+        for module in ("queue_listing", "show", "history", "verbs")
+        for name in MODULES[f"people.{module}"]
     }
     assert program.get_command(context, "no-command") is None
 

@@ -1,0 +1,497 @@
+"""`explain` and `would`: the decision of the next scheduling cycle on a gang, and its reasons.
+
+Both read the queue and the leader's last snapshot from the database, and decide as the leader does. Without a database
+`explain` reads the status of the AppWrapper. They write nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import click
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from dispatcher.cli.options import (
+    DOCUMENTS,
+    Hub,
+    Output,
+    all_namespaces_option,
+    filename_option,
+    hub_options,
+    is_given,
+    namespace_option,
+    output_option,
+    selector_option,
+)
+from dispatcher.cli.parameter_types import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber
+from dispatcher.cli.people.appwrapper_names import (
+    check_one_of,
+    find_appwrappers,
+    name_in_database,
+    optional_name_argument,
+    unknown_name,
+)
+from dispatcher.cli.query import (
+    TIMEOUT,
+    check_way,
+    database_or_hub_option,
+    epilog,
+    needs_database,
+    note,
+    optional_database_option,
+    patience,
+    reading_hub,
+    reads_database,
+    run_coroutine,
+    source_namespace_option,
+)
+from dispatcher.cli.screens.output import put, say, shown_as, terminal_width
+from dispatcher.cli.screens.tables import state_in_words
+from dispatcher.errors import ClusterError, CommandFailed, InvalidFile, SettingsError
+from dispatcher.text import one_line
+
+if TYPE_CHECKING:
+    from dispatcher.cli.files.submission import Beside
+    from dispatcher.cli.people.author import AuthorFacts, HubFacts
+    from dispatcher.cli.people.explanation_report import Report
+    from dispatcher.core.intake.proposal import Proposal
+    from dispatcher.core.model.record import Record
+    from dispatcher.core.scheduling.world import World
+    from dispatcher.store.snapshot_reader import Snapshot
+
+commands = click.Group()
+
+MOST_WORK: Final = 100_000
+"""Bounds the search for repairs: a third of `repair.MOST_WORK`, some seconds."""
+HUB_SECONDS: Final = 20.0
+"""Seconds for all questions to the hub."""
+DEFAULT_NAMESPACE: Final = "default"
+THE_SNAPSHOT: Final = "the leader's snapshot in the database"
+
+_NO_SNAPSHOT: Final = (
+    "the database has no snapshot of clusters: start a dispatcher of this release with it, "
+    "and ask again some seconds later"
+)
+_NO_LEADER: Final = "No dispatcher leads now, so nothing is dispatched: start one, or see its log."
+
+manifests_option = filename_option("AppWrappers")
+
+changes_option = click.option(
+    "changes",
+    "--if",
+    multiple=True,
+    metavar="CHANGE",
+    help="Decide as if: [CLUSTER/]nodes+2:cpu=8,nvidia.com/gpu=1, nodes+2:like=NODE, or untaint:NODE. Repeatable.",
+)
+gone_option = click.option(
+    "gone",
+    "--if-gone",
+    multiple=True,
+    metavar="NAME",
+    help="Decide as if this AppWrapper ([NAMESPACE/]NAME) were deleted. Repeatable.",
+)
+priority_option = click.option(
+    "--priority",
+    type=WholeNumber(min=LEAST_PRIORITY, max=MOST_PRIORITY),
+    metavar="NUMBER",
+    help="Decide as if it had this priority.",
+)
+without_option = click.option(
+    "without",
+    "--without-cluster",
+    multiple=True,
+    metavar="CLUSTER",
+    help="Decide as if this cluster did not exist. Repeatable.",
+)
+
+
+class WhatIf(Struct, frozen=True):
+    """The changes of one question, as written."""
+
+    changes: Iterable[str] = field(default_factory=tuple)
+    gone: Iterable[str] = field(default_factory=tuple)
+    priority: int | None = None
+    without: Iterable[str] = field(default_factory=tuple)
+
+
+@commands.command(
+    epilog=epilog(
+        "kubectl aw explain train-7",
+        "kubectl aw explain team-a/train-7 --context hub",
+        "kubectl aw explain train-7 -n team-a --if nodes+2:like=gpu-node-3",
+        "kubectl aw explain train-7 --if-gone team-b/sweep-4 --priority 9 -o json",
+    )
+)
+@click.pass_context
+@optional_name_argument
+@source_namespace_option
+@all_namespaces_option
+@selector_option
+@click.option("--uid", is_flag=True, help="NAME is the uid. Needs the database.")
+@changes_option
+@gone_option
+@priority_option
+@without_option
+@output_option
+@hub_options
+@database_or_hub_option
+def explain(
+    command: click.Context,
+    name: str,
+    namespace: str,
+    everywhere: bool,
+    selector: str,
+    uid: bool,
+    changes: Sequence[str],
+    gone: Sequence[str],
+    priority: int | None,
+    without: Sequence[str],
+    output: Output | None,
+    kubeconfig: str,
+    context: str,
+    database_url: str,
+) -> None:
+    """Explain why an AppWrapper waits, and what would dispatch it. Holders of what it needs are named.
+
+    The answer is the decision of the next scheduling cycle on the queue as it is and on clusters as they were at most
+    some seconds ago. Each named change suffices by itself, and a smaller one does not: the command has tried both.
+
+    Without a database the status of the AppWrapper answers: its reason, and for the first AppWrappers of a queue the
+    holders and the smallest change. --if, --if-gone, --priority and --without-cluster need the database.
+    """
+    asks = ("changes", "gone", "priority", "without")
+    reads_database(command, database_url, *asks, needed=THE_SNAPSHOT)
+    if not reads_database(command, database_url, "uid"):
+        _explain_from_status(kubeconfig, context, selector, name, namespace, output, everywhere=everywhere)
+        return
+    name, namespace = name_in_database(name, namespace, everywhere=everywhere, is_uid=uid)
+    snapshot = _read(database_url)
+    record = _record(snapshot, name, namespace, is_uid=uid)
+    world = snapshot.world
+    if all(each.uid != record.uid for each in world.pending):
+        say(_not_pending(record, output))
+        if any(is_given(command, each) for each in asks):
+            note(f"Nothing was planned: {record.key} is not pending.")
+        return
+    asked = WhatIf(changes or (), gone or (), priority, without or ())
+    world = _changed(snapshot, world, asked, [record.uid])
+    _show(_explained(snapshot, world, [record.uid]), output)
+
+
+def _explain_from_status(
+    kubeconfig: str,
+    context: str,
+    selector: str,
+    name: str,
+    namespace: str,
+    output: Output | None,
+    *,
+    everywhere: bool,
+) -> None:
+    from dispatcher.cli.people.status_explanation import StatusExplanation
+
+    check_one_of(name, selector)
+    with reading_hub(kubeconfig, context) as hub:
+        found = find_appwrappers(hub, name, selector, namespace, everywhere=everywhere)
+    explanations = [StatusExplanation(each, datetime.now(UTC)) for each in found]
+    if output in DOCUMENTS:
+        say(shown_as([each.as_value() for each in explanations], output))
+    else:
+        is_wide = output is Output.WIDE
+        width = None if is_wide else terminal_width()
+        put("\n\n".join(each.as_text(width, is_wide=is_wide) for each in explanations), output)
+
+
+@commands.command(
+    epilog=epilog(
+        "kubectl aw would -f train.yaml",
+        "kubectl aw would -f train.yaml -n team-a --priority 9",
+        "kubectl aw would -f - -o json < train.yaml | jq '.[].verdict'",
+    )
+)
+@manifests_option
+@namespace_option("Namespace of AppWrappers that name none.  [default: that of the kubeconfig, else default]")
+@changes_option
+@gone_option
+@priority_option
+@without_option
+@output_option
+@optional_database_option
+@hub_options
+def would(
+    filename: Sequence[BinaryIO],
+    namespace: str,
+    changes: Sequence[str],
+    gone: Sequence[str],
+    priority: int | None,
+    without: Sequence[str],
+    output: Output | None,
+    database_url: str,
+    kubeconfig: str,
+    context: str,
+) -> None:
+    """Say what would happen if a file were submitted now. Nothing is submitted.
+
+    The AppWrappers of the file are decided together, in their order. Objects that make no pods, such as a Service, are
+    listed; those that may make pods are refused. With a kubeconfig of the hub, its user is the
+    author: the answer says what the author may not create. It counts the defaults of pods that each cluster adds. It
+    ends with the age of the facts about clusters and queues. The
+    priority ceiling of the namespace and the namespace's bound on queued AppWrappers are not checked.
+    """
+    if not database_url:
+        raise click.BadParameter(needs_database("would", THE_SNAPSHOT))
+    from dispatcher.kube.user_kubeconfig import has_kubeconfig
+
+    if context and not has_kubeconfig(kubeconfig):
+        raise click.BadParameter("--context is one of a kubeconfig: give --kubeconfig or KUBECONFIG, too")
+    from dispatcher.cli.files.documents import LARGEST_FILE, objects_in
+    from dispatcher.core.model.record import Phase
+
+    files = [(getattr(each, "name", "<stdin>"), each.read(LARGEST_FILE + 1)) for each in filename]
+    written = [(name, raw) for name, content in files for raw in objects_in(name, content)]
+    hub = Hub(kubeconfig, context)
+    snapshot = _read(database_url)
+    read, others = _proposals(snapshot, written, namespace, _namespace_of(hub))
+    proposed, facts = _with_facts(snapshot, read, hub, without or ())
+    proposals = [each.record for each in proposed]
+    queued = [each for each in proposals if each.phase is Phase.QUEUED]
+    world = snapshot.world.with_pending(queued)
+    asked = WhatIf(changes or (), gone or (), priority, without or ())
+    world = _changed(snapshot, world, asked, [each.uid for each in proposals])
+    for each in proposals:
+        if each.phase is not Phase.QUEUED:
+            note(f"{each.key} is suspended: it would not be queued before it is resumed.")
+            for line in facts[each.uid].lines() if each.uid in facts else ():
+                note(f"{each.key}: {line.strip()}.")
+    reports = _explained(snapshot, world, [each.uid for each in queued])
+    told = [replace(each, author=facts.get(each.explanation.record.uid), tells_age=True) for each in reports]
+    _show(told, output, others)
+
+
+def _namespace_of(hub: Hub) -> str:
+    """The namespace of the context; `default` without a kubeconfig that can be read."""
+    from dispatcher.kube.user_kubeconfig import read_kubeconfig
+
+    try:
+        found = read_kubeconfig(hub.kubeconfig)
+    except SettingsError:
+        return DEFAULT_NAMESPACE  # the note about the hub says why
+    return found.namespace(hub.context) if found else DEFAULT_NAMESPACE
+
+
+def _with_facts(
+    snapshot: Snapshot, proposals: list[Proposal], hub: Hub, without: Collection[str]
+) -> tuple[list[Proposal], dict[str, AuthorFacts]]:
+    """The proposals with the defaults of their pods in each cluster, and the facts about each, by uid."""
+    from dispatcher.cli.people.author import AuthorFacts, HubFacts
+    from dispatcher.core.intake.proposal import known_defaults, with_pod_defaults
+
+    asked = _ask_hub(proposals, hub)
+    clusters = [each for each in snapshot.world.clusters if each.name not in without]
+    not_asked = HubFacts(defaults=None, unread=("the defaults of pods on the hub are not known",))
+    changed, facts, unknown = [], {}, dict[str, None]()
+    for proposal in proposals:
+        uid = proposal.record.uid
+        of_hub = asked.get(uid, not_asked)
+        known = known_defaults(proposal, clusters, snapshot.surveys, of_hub.defaults)
+        defaulted = with_pod_defaults(proposal, known.defaults, snapshot.rules)
+        changed.append(defaulted)
+        denied = of_hub.denied if uid in asked else None
+        if defaulted is not proposal:
+            own = {name: known.defaults.own[name] for name, _ in defaulted.record.gang.smaller}
+            facts[uid] = AuthorFacts(denied, known.defaults.largest, own)
+        elif denied is not None:
+            facts[uid] = AuthorFacts(denied)
+        unknown |= dict.fromkeys(of_hub.unknown)
+        unknown |= dict.fromkeys(
+            f"the defaults of pods in cluster {each} are not known" for each in known.unknown
+        )
+        if known.lacks_hub:
+            unknown |= dict.fromkeys(of_hub.unread)
+    for sentence in unknown:
+        note(f"{sentence[0].upper()}{sentence[1:]}: this does not count.")
+    return changed, facts
+
+
+def _ask_hub(proposals: list[Proposal], hub: Hub) -> dict[str, HubFacts]:
+    """The facts of each proposal, by uid; empty, with a note, if no hub is named or the hub does not answer."""
+    import asyncio
+
+    from dispatcher.cli.people.author import AuthorClient
+    from dispatcher.kube.discovery import Discovery
+    from dispatcher.kube.user_client import AsyncUserClient, UserClient
+    from dispatcher.kube.user_kubeconfig import access_of, has_kubeconfig
+
+    async def ask() -> dict[str, HubFacts]:
+        with UserClient(access_of(hub.kubeconfig, hub.context)) as client:
+            calls = AsyncUserClient(client)
+            async with asyncio.timeout(HUB_SECONDS):
+                author = AuthorClient(calls, Discovery(calls))
+                return {each.record.uid: await author.facts_of(each) for each in proposals}
+
+    if not has_kubeconfig(hub.kubeconfig):
+        note("Without a kubeconfig, rights of the author do not count.")
+        return {}
+    try:
+        return run_coroutine(ask())
+    except (ClusterError, SettingsError, TimeoutError) as error:
+        why = one_line(str(error)) or "no answer in time"
+        note(f"The hub does not say it, so rights of the author do not count: {why}")
+        return {}
+
+
+def _proposals(
+    snapshot: Snapshot, written: list[tuple[str, dict[str, object]]], namespace: str, default: str
+) -> tuple[list[Proposal], list[Beside]]:
+    """The AppWrappers of files, and the objects beside them that make no pods."""
+    from dispatcher.api.schema import unknown_fields
+    from dispatcher.api.spec_errors import SpecError
+    from dispatcher.cli.files.documents import refused
+    from dispatcher.cli.files.submission import NO_APPWRAPPER, beside, check_namespace
+    from dispatcher.core.intake.proposal import propose
+
+    found, others = [], []
+    for number, (file, raw) in enumerate(written):
+        if other := beside(raw, snapshot.rules.kinds):
+            others.append(other)
+            continue
+        try:
+            proposal = propose(raw, namespace or default, snapshot.rules, snapshot.world.now, number)
+            check_namespace(proposal.record.namespace, namespace)
+            found.append(proposal)
+            for sentence in unknown_fields(raw["spec"]):
+                note(f"{proposal.record.key}: {sentence}")
+        except SpecError as error:
+            raise InvalidFile(one_line(f"{file}: object {number + 1}: {error}")) from error
+    if not found:
+        raise refused(", ".join(dict.fromkeys(file for file, _ in written)), NO_APPWRAPPER)
+    return found, others
+
+
+def _read(database_url: str) -> Snapshot:
+    from dispatcher.store.snapshot_reader import read_snapshot
+
+    check_way(database_url)
+    with patience():
+        snapshot = run_coroutine(read_snapshot(database_url, TIMEOUT))
+    if snapshot.taken_at is None:
+        raise CommandFailed(_NO_SNAPSHOT)
+    if not snapshot.has_leader:
+        note(_NO_LEADER)
+    return snapshot
+
+
+def _record(snapshot: Snapshot, name: str, namespace: str, *, is_uid: bool) -> Record:
+    """The newest AppWrapper of that name, or the one of that uid."""
+    found = [
+        each
+        for each in snapshot.records.values()
+        if (each.uid == name if is_uid else _has_name(each, name, namespace))
+    ]
+    if not found:
+        show = f"show --uid {name}" if is_uid else f"show {namespace}/{name}" if namespace else f"show {name}"
+        remedy = f"if there was one, `kubectl aw {show}` has its history"
+        if is_uid:
+            raise CommandFailed(f"there is no AppWrapper of the uid {name}: {remedy}")
+        raise CommandFailed(unknown_name(name, namespace, _names(snapshot, namespace), f": {remedy}"))
+    newest = max(found, key=lambda each: each.created_at)
+    if len(found) > 1:
+        other = "--uid" if namespace else "-n"
+        note(f"{len(found)} AppWrappers have that name: this is {newest.key}; {other} chooses another.")
+    return newest
+
+
+def _names(snapshot: Snapshot, namespace: str) -> list[str]:
+    return [each.name for each in snapshot.records.values() if namespace in ("", each.namespace)]
+
+
+def _has_name(record: Record, name: str, namespace: str) -> bool:
+    return record.name == name and namespace in ("", record.namespace)
+
+
+def _changed(snapshot: Snapshot, world: World, asked: WhatIf, uids: Collection[str]) -> World:
+    """The world after the changes of a question about the pending gangs `uids`."""
+    from dispatcher.core.scheduling.repair import apply
+    from dispatcher.core.scheduling.what_if import ChangeError, check_cluster, parse_change
+
+    try:
+        for cluster in asked.without:
+            check_cluster(world, cluster)
+            world = world.without_cluster(cluster)
+        for written in asked.gone:
+            gone = {each.uid for each in _named(snapshot, written)}
+            if not gone.isdisjoint(uids):
+                raise click.BadParameter(f"{written!r} is the AppWrapper to explain: name another one")
+            world = world.without_gangs(gone).without_pending(gone)
+        for index, written in enumerate(asked.changes):
+            world = apply(world, parse_change(written, world), f"added-{index}")
+    except ChangeError as error:
+        raise click.BadParameter(one_line(str(error))) from error
+    if asked.priority is not None:
+        for uid in uids:
+            world = world.with_priority(uid, asked.priority)
+    return world
+
+
+def _named(snapshot: Snapshot, written: str) -> list[Record]:
+    namespace, _, name = written.rpartition("/")
+    found = [each for each in snapshot.records.values() if _has_name(each, name, namespace)]
+    if not found:
+        raise click.BadParameter(unknown_name(name, namespace, _names(snapshot, namespace)))
+    if len({each.namespace for each in found}) > 1:
+        raise click.BadParameter(f"several AppWrappers are named {written!r}: write NAMESPACE/NAME")
+    return found
+
+
+def _explained(snapshot: Snapshot, world: World, uids: Sequence[str]) -> list[Report]:
+    from dispatcher.cli.people.explanation_report import Report
+    from dispatcher.core.scheduling.estimates import estimated_starts
+    from dispatcher.core.scheduling.explanation import explain as explained
+    from dispatcher.core.scheduling.world import KnownSnapshots
+
+    records = {**snapshot.records, **{each.uid: each for each in world.pending}}
+    estimates = estimated_starts(world, records, uids).starts
+    known = KnownSnapshots()
+    return [
+        Report(
+            explained(world, uid, MOST_WORK, known, snapshot.rules.ceiling_of(records[uid].namespace)),
+            world,
+            records,
+            snapshot.taken_at,
+            estimate=estimates[uid],
+        )
+        for uid in uids
+    ]
+
+
+def _show(reports: list[Report], output: Output | None, others: Sequence[Beside] = ()) -> None:
+    """Print the reports, and after them the objects of a file about which nothing was decided."""
+    from dispatcher.cli.people.explanation_report import as_text
+
+    if output in DOCUMENTS:
+        documents = [*(each.as_value() for each in reports), *(each.as_value() for each in others)]
+        say(shown_as(documents, output))
+        return
+    is_wide = output is Output.WIDE
+    shown = [as_text(reports, None if is_wide else terminal_width(), is_wide=is_wide)] if reports else []
+    listed = "\n".join(
+        f"{each} makes no pods and is no AppWrapper: nothing is decided about it." for each in others
+    )
+    if shown or listed:
+        put("\n\n".join(filter(None, (*shown, listed))), output)
+
+
+def _not_pending(record: Record, output: Output | None) -> str:
+    """The answer about an AppWrapper that is not in the queue."""
+    if output in DOCUMENTS:
+        known = {"name": record.name, "namespace": record.namespace, "uid": record.uid, "state": record.phase}
+        return shown_as([known], output)
+    cluster = record.attempt.cluster if record.attempt and record.has_objects else ""
+    growth = record.growth_request
+    reason, message = (
+        (growth.reason, growth.message) if growth and not record.reason else (record.reason, record.message)
+    )
+    return one_line(f"{record.key} is {state_in_words(record.phase, cluster, reason, message)}.")

@@ -1,0 +1,414 @@
+"""How an explanation is shown: sentences and tables for people, a document for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dispatcher.api.conditions import ConditionType
+from dispatcher.cli.people.author import AuthorFacts
+from dispatcher.cli.screens.appwrapper_status import NEVER_GOES, NO_POSITION_YET, NO_QUEUE_TAKES_IT
+from dispatcher.cli.screens.output import UNKNOWN, text
+from dispatcher.cli.screens.tables import Heading, folded, table
+from dispatcher.core.lifecycle.record_change import noted_warning
+from dispatcher.core.model import potential
+from dispatcher.core.model.gang import Assignment
+from dispatcher.core.model.quantity import in_words as amount_in_words
+from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.advice import NEVER_ON_A_CLUSTER
+from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed
+from dispatcher.core.scheduling.estimate_words import why_unknown
+from dispatcher.core.scheduling.estimated_ends import stated_end
+from dispatcher.core.scheduling.estimates import Estimate, UnknownStart, Why
+from dispatcher.core.scheduling.explanation import Explanation
+from dispatcher.core.scheduling.repair import AddNodes, RemoveGangs, Repair
+from dispatcher.core.scheduling.repair_words import in_words, listed
+from dispatcher.core.scheduling.sharing.account_report import AccountRow
+from dispatcher.core.scheduling.world import World
+from dispatcher.text import one_line
+
+_HOLDERS: Final = (
+    Heading("HELD BY", is_namespaced=True),
+    Heading("USER", 2),
+    Heading("CLUSTER"),
+    Heading("HOLDS", wraps=True),
+    Heading("SINCE"),
+    Heading("EXPECTED UNTIL", 1),
+)
+_CLUSTERS: Final = (Heading("CLUSTER"), Heading("REASON"), Heading("MESSAGE", wraps=True))
+_ACCOUNTS: Final = (
+    Heading("QUEUE"),
+    Heading("RESOURCE"),
+    Heading("NOMINAL"),
+    Heading("USED"),
+    Heading("BORROWS", 2),
+    Heading("AVAILABLE"),
+    Heading("AT MOST", 1),
+)
+_SPARED: Final = (
+    Heading("NOT PREEMPTED", is_namespaced=True),
+    Heading("QUEUE", 1),
+    Heading("CLUSTER", 2),
+    Heading("BECAUSE", wraps=True),
+)
+_ABOUT_THE_POSITION: Final = frozenset({Why.TOO_LARGE, Why.IN_NO_QUEUE})
+"""Reasons of an unknown start that the line about the position has said."""
+_MOST_SPARED: Final = 10
+"""Gangs that are not preempted, in the table for people."""
+_MOST_NEIGHBOURS: Final = 3
+"""Names before and after it in the queue; JSON has them all."""
+
+
+class Report(Struct, frozen=True):
+    """An explanation with the records and the world that it is about; `author` is for one that is not submitted.
+
+    `estimate` is the estimated start of the gang, None if it was not sought. If it `tells_age`, the report has the age
+    of the facts about clusters and queues as well.
+    """
+
+    explanation: Explanation
+    world: World
+    records: Mapping[str, Record]
+    taken_at: datetime | None = None
+    author: AuthorFacts | None = None
+    estimate: Estimate | None = None
+    tells_age: bool = False
+
+    @property
+    def age(self) -> timedelta | None:
+        """The age of the oldest facts about a cluster and about the queues; None if it is not told."""
+        return max(self.world.now - self.taken_at, timedelta(0)) if self.tells_age and self.taken_at else None
+
+    def as_value(self) -> dict[str, Any]:
+        """The explanation as a JSON document; docs/explain.md has its fields."""
+        found, record = self.explanation, self.explanation.record
+        return {
+            "name": record.name,
+            "namespace": record.namespace,
+            "uid": record.uid,
+            "state": record.phase,
+            "verdict": _verdict(found),
+            "position": found.position,
+            "ahead": [each.key for each in found.ahead],
+            "behind": [each.key for each in found.behind],
+            "eligibleAt": _time(found.eligible_at),
+            "estimatedStart": _time(self._estimated_start()),
+            "estimateUnknown": self._why_unknown(),
+            **self._decision(found.outcome),
+            "holders": [self._holder(uid) for uid in found.advice.holders],
+            "repair": [self._named(each).as_document() for each in found.advice.repairs],
+            "uncordon": [{"cluster": each.cluster, "nodes": list(each.nodes)} for each in found.cordoned],
+            "priority": found.priority,
+            **self._queues(),
+            **(self.author.as_value() if self.author else {}),
+            "takenAt": _time(self.taken_at),
+            **({} if self.age is None else {"ageSeconds": int(self.age.total_seconds())}),
+        }
+
+    def as_text(self, width: int | None, *, is_wide: bool = False) -> str:
+        """The explanation for people; tables have exact times in wide output."""
+        return folded(
+            "\n".join(map(one_line, self._lines(width, None if is_wide else self.world.now))), width
+        )
+
+    # --- for programs --------------------------------------------------------------------------------------
+
+    def _decision(self, outcome: Outcome | None) -> dict[str, Any]:
+        if outcome is None:
+            awaited = self.explanation.awaited
+            return {} if awaited is None else self._pending(awaited)
+        if isinstance(outcome, Placed):
+            nodes = [[[node, pods] for node, pods in each] for each in outcome.assignment.places]
+            placed: dict[str, Any] = {"cluster": outcome.cluster, "nodes": nodes, "message": outcome.message}
+            if trusted := outcome.assignment.trusted:
+                placed["potential"] = dict(trusted)
+            asked = outcome.assignment.provisioning
+            return placed if asked is None else {**placed, "provisioningClass": asked.name}
+        return self._pending(outcome.pending)
+
+    def _pending(self, pending: Pending) -> dict[str, Any]:
+        return {
+            "cluster": pending.cluster,
+            "reason": pending.reason,
+            "resource": pending.resource,
+            "message": "; ".join(filter(None, (pending.message, self.explanation.advice.message))),
+            "clusters": [
+                {"cluster": each.cluster, "reason": each.reason, "message": each.message}
+                for each in pending.clusters
+            ],
+        }
+
+    def _queues(self) -> dict[str, Any]:
+        """The queues of the gang; nothing where none is declared."""
+        found = self.explanation
+        if not self.world.has_queues:
+            return {}
+        return {
+            "queue": found.record.queue,
+            "accounts": list(map(_account, found.accounts)),
+            "borrowers": list(map(_account, found.borrowers)),
+            "spared": [
+                {
+                    "name": each.gang.record.name,
+                    "namespace": each.gang.record.namespace,
+                    "queue": each.queue,
+                    "cluster": each.gang.cluster,
+                    "priority": each.gang.record.priority,
+                    "reason": each.reason,
+                }
+                for each in found.spared
+            ],
+        }
+
+    def _holder(self, uid: str) -> dict[str, Any]:
+        record = self.records[uid]
+        attempt = record.attempt
+        return {
+            "name": record.name,
+            "namespace": record.namespace,
+            "uid": uid,
+            "user": record.user,
+            "cluster": attempt.cluster if attempt else "",
+            "demand": dict(record.gang.demand),
+            "since": _time(attempt.decided_at if attempt else None),
+            "expectedUntil": _time(_expected_end(record, self.world.now)),
+        }
+
+    def _named(self, repair: Repair) -> Repair:
+        """The repair with gangs by namespace and name instead of uids."""
+        if not isinstance(repair, RemoveGangs):
+            return repair
+        return replace(repair, gangs=tuple(self.records[uid].key for uid in repair.gangs))
+
+    # --- for people ----------------------------------------------------------------------------------------
+
+    def _lines(self, width: int | None, now: datetime | None) -> Iterator[str]:
+        found, record = self.explanation, self.explanation.record
+        outcome = found.outcome
+        if found.awaited is not None:
+            yield f"{record.key} waits: {found.awaited.reason}"
+            yield from self._facts_of_author()
+            yield f"  {NO_POSITION_YET}"
+            yield f"  {found.awaited.message}"
+            return
+        if outcome is None:
+            yield f"{record.key} may not be dispatched before {text(found.eligible_at)}."
+            yield from self._start()
+            return
+        if isinstance(outcome, Placed):
+            where = f"{outcome.cluster}{_on(outcome.assignment)}"
+            if (asked := outcome.assignment.provisioning) is None:
+                yield f"{record.key} fits: the next cycle dispatches it to {where}."
+            else:
+                yield f"{record.key} goes: the next cycle requests its capacity from class {asked.name} in {where}."
+            yield from self._facts_of_author()
+            yield from self._place_in_queue()
+            return
+        verb = "does not fit any cluster" if _fits_nowhere(outcome) else "waits"
+        yield f"{record.key} {verb}: {outcome.pending.reason}"
+        yield from self._facts_of_author()
+        yield from self._place_in_queue()
+        yield from self._start()
+        if warning := noted_warning(record, ConditionType.UNKNOWN_FIELDS):
+            yield f"  warning: {warning}"
+        yield from self._why(outcome, width)
+        yield from self._accounts(width)
+        yield from self._help(width, now)
+
+    def _facts_of_author(self) -> Iterator[str]:
+        if self.author:
+            yield from self.author.lines()
+
+    def _place_in_queue(self) -> Iterator[str]:
+        found = self.explanation
+        if found.position is None:
+            yield f"  {NO_QUEUE_TAKES_IT if found.is_in_no_queue else NEVER_GOES}"
+            return
+        count = len(found.ahead) + 1 + len(found.behind)
+        after = _neighbours("after", found.ahead, found.ahead[-_MOST_NEIGHBOURS:])
+        before = _neighbours("before", found.behind, found.behind[:_MOST_NEIGHBOURS])
+        yield f"  position {found.position} of {count} in the queue{after}{before}"
+
+    def _start(self) -> Iterator[str]:
+        if start := self._estimated_start():
+            yield f"  estimated start {text(start)}"
+        elif isinstance(self.estimate, UnknownStart) and self.estimate.why not in _ABOUT_THE_POSITION:
+            yield f"  estimated start unknown: {self._why_unknown()}"
+
+    def _estimated_start(self) -> datetime | None:
+        """The estimated start; None if it is unknown, and for a gang that the next cycle dispatches."""
+        is_placed = isinstance(self.explanation.outcome, Placed)
+        return self.estimate if isinstance(self.estimate, datetime) and not is_placed else None
+
+    def _why_unknown(self) -> str | None:
+        return why_unknown(self.estimate, self.records) if isinstance(self.estimate, UnknownStart) else None
+
+    def _why(self, outcome: Outcome, width: int | None) -> Iterator[str]:
+        if isinstance(outcome, Placed):
+            return
+        pending = outcome.pending
+        if not pending.clusters:
+            yield f"  {pending.message}"
+        else:
+            rows = [(each.cluster, each.reason, each.message) for each in pending.clusters]
+            yield from ("", *table(_CLUSTERS, rows, width).splitlines())
+            if pending.reservation:
+                yield from ("", f"A backfill reservation {pending.reservation}.")
+
+    def _accounts(self, width: int | None) -> Iterator[str]:
+        found = self.explanation
+        if found.accounts:
+            rows = [_account_row(each) for each in (*found.accounts, *found.borrowers)]
+            yield from ("", *table(_ACCOUNTS, rows, width).splitlines())
+        if found.spared:
+            shown = [
+                (each.gang.record.key, each.queue, each.gang.cluster, each.reason)
+                for each in found.spared[:_MOST_SPARED]
+            ]
+            yield from ("", *table(_SPARED, shown, width).splitlines())
+            if len(found.spared) > _MOST_SPARED:
+                yield f"and {len(found.spared) - _MOST_SPARED} more, which -o json lists"
+
+    def _help(self, width: int | None, now: datetime | None) -> Iterator[str]:
+        advice = self.explanation.advice
+        if advice.holders:
+            rows = [self._holder_row(uid, now) for uid in advice.holders]
+            yield from ("", *table(_HOLDERS, rows, width).splitlines())
+        cordoned, priority = self.explanation.cordoned, self.explanation.priority
+        if advice.repairs or cordoned or priority is not None:
+            yield from ("", "It would be dispatched")
+        for opened in cordoned:
+            word = "node" if len(opened.nodes) == 1 else "nodes"
+            yield f"  with {word} {listed(opened.nodes)} in {opened.cluster} uncordoned"
+        if priority is not None:
+            yield f"  with priority {priority} instead of {self.explanation.record.priority}"
+        for each in advice.repairs:
+            yield f"  {in_words(self._named(each), self._like(each))}"
+        if advice.message and not cordoned and priority is None:
+            yield from ("", f"{advice.message[0].upper()}{advice.message[1:]}.")
+
+    def _holder_row(self, uid: str, now: datetime | None) -> tuple[str, ...]:
+        record = self.records[uid]
+        attempt = record.attempt
+        end = _expected_end(record, self.world.now)
+        since = attempt.decided_at if attempt else None
+        return (
+            record.key,
+            record.user,
+            attempt.cluster if attempt else "",
+            _amounts(self._held(record)),
+            text(since, now),
+            _end_in_words(end, now),
+        )
+
+    def _held(self, record: Record) -> Resources:
+        """The demand of a holder, with its number of pods if these are what the explained gang lacks quota of."""
+        outcome = self.explanation.outcome
+        short = "" if outcome is None or isinstance(outcome, Placed) else outcome.pending.resource
+        held = record.gang.demand
+        charge = record.quota_charge.get(short, 0)
+        return held.highest({short: charge}) if charge and short not in held else held
+
+    def _like(self, repair: Repair) -> str:
+        """The name of a node of the shape that is to be added; empty if the cluster has none."""
+        if not isinstance(repair, AddNodes):
+            return ""
+        nodes = next(each.nodes for each in self.world.clusters if each.name == repair.cluster)
+        return next((node.name for node in nodes if node.shape == repair.node), "")
+
+
+def _account(row: AccountRow) -> dict[str, Any]:
+    """An account, with amounts in base units."""
+    amounts = {
+        "nominal": row.nominal,
+        "used": row.used,
+        "borrows": row.borrows,
+        "kept": row.kept,
+        "available": row.available,
+        "most": row.most,
+        "limit": row.limit,
+    }
+    return {"queue": row.queue, "resource": row.resource, **amounts}
+
+
+def _account_row(row: AccountRow) -> tuple[str, ...]:
+    amounts = (
+        row.nominal,
+        row.used,
+        row.borrows,
+        row.available,
+        row.most if row.limit is None else row.limit,
+    )
+    return (
+        row.queue,
+        row.resource,
+        *("-" if each is None else amount_in_words(row.resource, each) for each in amounts),
+    )
+
+
+def _neighbours(word: str, every: Sequence[Record], nearest: Sequence[Record]) -> str:
+    """The gangs next to one in the queue, in order, and how many more there are; empty if there are none."""
+    more = len(every) - len(nearest)
+    names = ", ".join(each.key for each in nearest) + (f" and {more} more" if more else "")
+    return f", {word} {names}" if nearest else ""
+
+
+def _verdict(explanation: Explanation) -> str:
+    outcome = explanation.outcome
+    match outcome:
+        case None:
+            return "NotEligible" if explanation.awaited is None else "Waits"
+        case Placed():
+            return "Dispatch"
+    return "DoesNotFit" if _fits_nowhere(outcome) else "Waits"
+
+
+def _fits_nowhere(outcome: Outcome) -> bool:
+    """True if only a change of the clusters helps; a gang that its queue does not take fits when the queue changes."""
+    return isinstance(outcome, Impossible) and outcome.pending.reason not in NEVER_ON_A_CLUSTER
+
+
+def _on(assignment: Assignment) -> str:
+    nodes = sorted(each for each in assignment.nodes if not potential.is_potential(each))
+    on = f", on {listed(nodes)}" if nodes else ""
+    return f"{on}, and trusts {potential.in_words(assignment.trusted)} to come" if assignment.trusted else on
+
+
+def _amounts(demand: Resources) -> str:
+    return ", ".join(f"{name} {amount_in_words(name, demand[name])}" for name in sorted(demand))
+
+
+def _expected_end(record: Record, now: datetime) -> datetime | None:
+    """The end that estimates of starts assume, else the last stated end if that is over; None without either."""
+    attempt = record.attempt
+    if attempt is None:
+        return None
+    over = attempt.decided_at + timedelta(seconds=max(record.expected_seconds, record.limit_seconds))
+    is_overdue = attempt.decided_at < over <= now
+    return over if is_overdue else stated_end(record, now)
+
+
+def _end_in_words(end: datetime | None, now: datetime | None) -> str:
+    """The expected end; one in the past says so, because a bare span would be read as the time that is left."""
+    if end is None:
+        return UNKNOWN
+    return text(end, now) if now is None or end > now else f"{text(end, now)} ago"
+
+
+def _time(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None
+
+
+def as_text(reports: Sequence[Report], width: int | None, *, is_wide: bool = False) -> str:
+    """Several explanations for people, one below the other, and the age of their facts."""
+    shown = [each.as_text(width, is_wide=is_wide) for each in reports]
+    age = max((each.age for each in reports if each.age is not None), default=None)
+    if age is not None:
+        written = f"Clusters and queues are as the leader wrote them {text(age)} ago"
+        shown.append(folded(f"{written}; it writes them again some seconds after a change.", width))
+    return "\n\n".join(shown)

@@ -1,0 +1,156 @@
+"""Where an AppWrapper stands, from its status alone, and following AppWrappers until all have reached a goal.
+
+Each change of state is printed. Each AppWrapper has a watch and a thread of its own, and all share one timeout: a slow
+gang hides no other.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from queue import SimpleQueue
+from typing import Any, Final
+
+import click
+from msgspec import Struct
+
+from dispatcher.cli.options import Goal
+from dispatcher.cli.parameter_types import duration
+from dispatcher.cli.people.appwrapper_client import AppWrapperClient, Found, TimeIsUp
+from dispatcher.cli.query import note
+from dispatcher.cli.screens.output import put
+from dispatcher.cli.screens.tables import state_in_words
+from dispatcher.kube.user_client import UserClient
+from dispatcher.text import one_line
+
+Json = dict[str, Any]
+
+_RUNNING: Final = frozenset({"Running", "RunningHoldCompletion"})
+
+
+class Wait(StrEnum):
+    """How a wait stands."""
+
+    GOES_ON = "goes on"
+    REACHED = "reached"
+    FAILED = "failed"
+
+
+def wait_for(appwrapper: Json, goal: Goal) -> Wait:
+    """Whether the goal is reached or cannot be reached any more. A completed gang has run."""
+    status = appwrapper.get("status") or {}
+    match status.get("state"):
+        case "Completed":
+            return Wait.REACHED
+        case "Failed" | "Deleted":
+            return Wait.FAILED
+    if appwrapper["metadata"].get("deletionTimestamp"):
+        return Wait.FAILED
+    is_running = status.get("queuejobstate") in _RUNNING
+    return Wait.REACHED if goal is Goal.RUNNING and is_running else Wait.GOES_ON
+
+
+def progress(appwrapper: Json) -> str:
+    """The state in one line, with the cluster of a gang that has one and the reason of a gang that waits or failed."""
+    # Imported here, because `submit` imports this module, and only follows with --wait.
+    from dispatcher.core.model.record import Phase
+    from dispatcher.core.status.phases import phase_in
+
+    status = appwrapper.get("status") or {}
+    if appwrapper["metadata"].get("deletionTimestamp"):
+        return "is being deleted"
+    phase = phase_in(status)
+    if phase is None and not status.get("waiting"):
+        return "not seen by a dispatcher yet"
+    told = (
+        status.get("waiting")
+        or status.get("unhealthy")
+        or (_condition(status, phase) if phase is Phase.FAILED else {})
+    )
+    state = str(phase or "outside the queue")
+    return one_line(
+        state_in_words(state, status.get("cluster"), told.get("reason"), told.get("message"), mark="; ")
+    )
+
+
+def _condition(status: Json, type_: str) -> Json:
+    found: list[Json] = [each for each in status.get("conditions") or () if each.get("type") == type_]
+    return found[0] if found else {}
+
+
+class _News(Struct, frozen=True):
+    """A new state of an AppWrapper, or a problem; `code` is the exit code that its end asks for, None before."""
+
+    state: str = ""
+    problem: str = ""
+    code: int | None = None
+
+
+class _Until(Struct, frozen=True):
+    """The goal, the timeout as written, and the monotonic time at which it is over."""
+
+    goal: Goal
+    timeout: str = ""
+    ends: float | None = None
+
+
+def follow(client: UserClient, found: Sequence[Found], goal: Goal, timeout: str) -> None:
+    """Print each change of state until all have reached the goal.
+
+    Exits with 1 if one failed or was deleted, else with 124 if one has not reached the goal in time.
+    """
+    ends = time.monotonic() + duration(timeout).total_seconds() if timeout else None
+    codes = set()
+    for key, news in _together(client, found, _Until(goal, timeout, ends)):
+        if news.state:
+            put(f"{key} {news.state}", None)
+            sys.stdout.flush()
+        if news.problem:
+            note(f"{key} {news.problem}")
+        codes.add(news.code or 0)
+    if codes & {1, TimeIsUp.exit_code}:
+        raise click.exceptions.Exit(1 if 1 in codes else TimeIsUp.exit_code)
+
+
+def _together(client: UserClient, found: Sequence[Found], until: _Until) -> Iterator[tuple[str, _News]]:
+    """The news of all AppWrappers as they come, until the last has ended; raises what a watch raises."""
+    inbox = SimpleQueue[tuple[str, _News | Exception]]()
+    for each in found:
+        threading.Thread(target=_watch, args=(client.twin(), each, until, inbox.put), daemon=True).start()
+    open_ones = len(found)
+    while open_ones:
+        key, news = inbox.get()
+        if isinstance(news, Exception):
+            raise news
+        yield key, news
+        open_ones -= news.code is not None
+
+
+def _watch(
+    client: UserClient, found: Found, until: _Until, put: Callable[[tuple[str, _News | Exception]], None]
+) -> None:
+    try:
+        with client:
+            for news in _news(AppWrapperClient(client), found, until):
+                put((found.key, news))
+    except Exception as error:  # noqa: BLE001  # the edge of a thread: the other one raises it
+        put((found.key, error))
+
+
+def _news(client: AppWrapperClient, found: Found, until: _Until) -> Iterator[_News]:
+    """The news of one AppWrapper; the last one has a code."""
+    said = ""
+    try:
+        for raw in client.states(found, until.ends):
+            before, said = said, progress(raw)
+            code = {Wait.GOES_ON: None, Wait.REACHED: 0, Wait.FAILED: 1}[wait_for(raw, until.goal)]
+            if said != before or code is not None:
+                yield _News(said if said != before else "", code=code)
+            if code is not None:
+                return
+        yield _News(problem="was deleted", code=1)
+    except TimeIsUp:
+        yield _News(problem=f"is not {until.goal} after {until.timeout}: {said}", code=TimeIsUp.exit_code)

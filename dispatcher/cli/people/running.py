@@ -1,0 +1,176 @@
+"""`running` and `nodes`: the gangs that hold capacity, and who has the GPUs of each node; from a kubeconfig alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from dispatcher.cli.command_group import examples
+from dispatcher.cli.options import (
+    ALL_NAMESPACES,
+    DOCUMENTS,
+    Output,
+    all_namespaces_option,
+    hub_namespace_option,
+    hub_options,
+    output_option,
+    selector_option,
+)
+from dispatcher.cli.query import note
+from dispatcher.cli.screens.output import put, say, shown_as, terminal_width
+
+if TYPE_CHECKING:
+    from dispatcher.cli.screens.held_gangs import BoundPod, HeldGang, Place
+    from dispatcher.cli.user_hub import UserHub
+    from dispatcher.core.kinds.pod_defaults import PodDefaults
+
+Json = dict[str, Any]
+
+commands = click.Group()
+
+EXIT_CODES: Final = "\n".join(
+    ("\b", "Exit codes:", "  0  answered, even if the result is empty", "  1  failed", "  2  wrong usage", "")
+)
+NOTHING_RUNS: Final = "No gang holds capacity{}."
+
+
+@commands.command(
+    epilog="\n".join(
+        (
+            examples(
+                "kubectl aw running",
+                "kubectl aw running -A -o wide",
+                "kubectl aw running -n team-a -l app=train -o json | jq '.[] | {name, gpus}'",
+            ),
+            EXIT_CODES,
+        )
+    )
+)
+@output_option
+@hub_namespace_option
+@all_namespaces_option
+@selector_option
+@hub_options
+def running(
+    output: Output | None, namespace: str, everywhere: bool, selector: str, kubeconfig: str, context: str
+) -> None:
+    """Show the gangs that hold capacity: where, since when, GPUs.
+
+    GPU is what the dispatcher charges: the demand, or what the pods of a gang that grew hold. BOUND are the GPUs of the
+    pods that have nodes now. ENDS BY is the end by dispatchDuration.limit. A gang is here from its dispatch until its
+    capacity is free again. -o wide has DEMAND and HELD.
+
+    Only the kubeconfig is needed. The pods in a member cluster are read through the context of the kubeconfig that has
+    the member's name; without one, NODES and BOUND are unknown. Demand counts as for kubectl aw demand, and with what
+    the LimitRanges and RuntimeClasses of the cluster add now, where the kubeconfig may read them.
+    """
+    from dispatcher.cli.screens.held_gangs import RunningReport, held_gangs
+    from dispatcher.cli.user_hub import UserHub
+
+    with UserHub(kubeconfig, context) as hub:
+        where = ALL_NAMESPACES if everywhere else namespace or hub.namespace
+        raw = hub.appwrappers(where, selector)
+        gangs = held_gangs(raw, _namespace_labels(hub, where), _defaults(hub, raw))
+        pods = _pods(hub, gangs)
+    report = RunningReport.of(gangs, pods, datetime.now(UTC))
+    if output in DOCUMENTS:
+        say(shown_as(report.as_value(), output))
+    elif gangs:
+        put(report.as_wide_table() if output is Output.WIDE else report.as_table(terminal_width()), output)
+    else:
+        note(NOTHING_RUNS.format("" if everywhere else f" in namespace {where}; -A shows all namespaces"))
+
+
+@commands.command(
+    epilog="\n".join(
+        (
+            examples(
+                "kubectl aw nodes",
+                "kubectl aw nodes -l gpu=a100 -o wide",
+                "kubectl aw nodes -o json | jq '.[] | select(.gpus.free > 0) | .name'",
+            ),
+            EXIT_CODES,
+        )
+    )
+)
+@output_option
+@hub_namespace_option
+@click.option(
+    "--selector", "-l", default="", metavar="SELECTOR", help="Only nodes with these labels, such as gpu=a100."
+)
+@hub_options
+def nodes(output: Output | None, namespace: str, selector: str, kubeconfig: str, context: str) -> None:
+    """Show the GPUs of each node: by gang, free, cordoned, tainted.
+
+    Pods that belong to no AppWrapper are counted as "no AppWrapper"; -o wide names them. FREE counts the GPUs that no
+    pod requests, also on nodes that take no pods. -l selects nodes.
+
+    Only the kubeconfig is needed, with the right to list nodes. Where it may not list the pods of all namespaces, those
+    of one namespace are counted, and FREE is unknown. Member clusters are read through the contexts of their names.
+    """
+    from dispatcher.cli.people.node_report import NodeReport
+    from dispatcher.cli.user_hub import UserHub, asking
+
+    with UserHub(kubeconfig, context) as hub, asking():
+        report, sentences = NodeReport.read(hub, namespace or hub.namespace, selector)
+    if output in DOCUMENTS:
+        say(shown_as(report.as_value(), output))
+    elif report.nodes:
+        put(report.as_wide_table() if output is Output.WIDE else report.as_table(terminal_width()), output)
+    else:
+        note("No node is seen.")
+    for sentence in sentences:
+        note(sentence)
+
+
+def _namespace_labels(hub: UserHub, namespace: str) -> Mapping[str, Mapping[str, str]]:
+    """The labels that name queues, by namespace, as far as the kubeconfig may read namespaces."""
+    from dispatcher import errors
+    from dispatcher.kube import paths
+
+    path = "/api/v1/namespaces"
+    try:
+        if namespace:
+            listed: Iterable[Json] = [hub.client.get(f"{path}/{paths.segment(namespace)}")]
+        else:
+            listed = list(hub.client.items(path))
+    except (errors.Forbidden, errors.NotFound):
+        note("Namespaces cannot be read, so a queue that a label of the namespace names is shown as default.")
+        return {}
+    return {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in listed}
+
+
+def _defaults(hub: UserHub, appwrappers: Iterable[Json]) -> dict[Place, PodDefaults]:
+    """What clusters add to the pods of gangs that hold capacity there; what cannot be read is named on stderr.
+
+    One read for each cluster and namespace, and one for each RuntimeClass there.
+    """
+    from dispatcher.cli.screens.held_gangs import runtime_classes_by_place
+
+    found = {}
+    for (cluster, namespace), classes in runtime_classes_by_place(appwrappers).items():
+        defaults, unread = hub.pod_defaults(cluster, namespace, classes)
+        for sentence in unread:
+            note(sentence)
+        found[cluster, namespace] = defaults
+    return found
+
+
+def _pods(hub: UserHub, gangs: Iterable[HeldGang]) -> dict[str, list[BoundPod]]:
+    """The pods by cluster; a cluster that cannot be seen is absent, and named on stderr."""
+    from dispatcher.cli.screens.held_gangs import pods_of
+
+    namespaces: dict[str, set[str]] = {}
+    for gang in gangs:
+        namespaces.setdefault(gang.cluster, set()).add(gang.namespace)
+    found = {}
+    for cluster, wanted in namespaces.items():
+        pods, unseen = hub.pods(cluster, sorted(wanted))
+        for sentence in unseen:
+            note(sentence)
+        if not unseen:
+            found[cluster] = pods_of(pods)
+    return found

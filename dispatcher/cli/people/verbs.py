@@ -1,0 +1,418 @@
+"""`hold`, `release`, `priority`, `cancel`, `wait`, `submit` and `logs`: what a user does to AppWrappers.
+
+Everything is written to the AppWrapper itself, with the caller's own rights; a kubeconfig is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import click
+
+from dispatcher import errors
+from dispatcher.cli.command_group import examples
+from dispatcher.cli.options import Goal, hub_namespace_option, hub_options
+from dispatcher.cli.parameter_types import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber, Word, duration
+from dispatcher.cli.people.appwrapper_names import names_on_hub, parts
+from dispatcher.cli.query import explained, note, reading_hub
+from dispatcher.cli.screens.output import put, say
+from dispatcher.text import one_line
+
+if TYPE_CHECKING:
+    from dispatcher.cli.people.appwrapper_client import AppWrapperClient, Found
+
+commands = click.Group()
+
+_CODES: Final = (
+    "\b",
+    "Exit codes:",
+    "  0  done, or already so",
+    "  1  failed for one name or more",
+    "  2  wrong usage: nothing was changed",
+    "  3  the hub did not answer",
+    "",
+)
+_WAIT_CODES: Final = (
+    "\b",
+    "Exit codes:",
+    "  0    reached; for done: the AppWrapper completed",
+    "  1    it failed or was deleted, or the command failed",
+    "  2    wrong usage",
+    "  3    the hub did not answer",
+    "  124  --timeout is over",
+    "",
+)
+_SUBMIT_CODES: Final = (
+    "\b",
+    "Exit codes:",
+    "  0    submitted; with --wait: all completed",
+    "  1    the hub refused one; with --wait: one failed or was deleted",
+    "  2    wrong usage, or a wrong file: nothing was created",
+    "  3    the hub did not answer",
+    "  124  --timeout is over, and none failed",
+    "",
+)
+_LOG_CODES: Final = (
+    "\b",
+    "Exit codes:",
+    "  0  printed",
+    "  1  there is no log, or it may not be read",
+    "  2  wrong usage",
+    "  3  the hub did not answer",
+    "",
+)
+
+
+def _checked_names(
+    context: click.Context, _parameter: click.Parameter, names: Sequence[str]
+) -> Sequence[str]:
+    """The names; raises `NoSuchOption` for a word that begins like an option.
+
+    `priority` takes a misspelt option for a name, because it takes a negative number for one.
+    """
+    options = [option for each in context.command.params for option in each.opts if option.startswith("--")]
+    for name in names:
+        if name.startswith("-"):
+            from difflib import get_close_matches  # only an error needs it
+
+            raise click.NoSuchOption(name, possibilities=get_close_matches(name, options), ctx=context)
+    return names
+
+
+names_argument = click.argument(
+    "names",
+    nargs=-1,
+    required=True,
+    metavar="NAME...",
+    help="AppWrappers, each as NAME or NAMESPACE/NAME.",
+    callback=_checked_names,
+    shell_complete=names_on_hub,
+)
+name_argument = click.argument(
+    "name", metavar="NAME", help="AppWrapper, as NAME or NAMESPACE/NAME.", shell_complete=names_on_hub
+)
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Have the hub check the change without making it."
+)
+
+
+def _checked_timeout(_context: click.Context, _parameter: click.Parameter, written: str) -> str:
+    with explained():
+        if written:
+            duration(written)
+    return written
+
+
+timeout_option = click.option(
+    "--timeout",
+    default="",
+    callback=_checked_timeout,
+    metavar="DURATION",
+    help="Longest time to wait, such as 90s or 1h30m.  [default: without a bound]",
+)
+
+
+def _epilog(codes: Sequence[str], *lines: str) -> str:
+    return "\n".join((examples(*lines), *codes))
+
+
+@commands.command(
+    epilog=_epilog(_CODES, "kubectl aw hold train-7", "kubectl aw hold train-7 team-b/sweep --dry-run")
+)
+@names_argument
+@click.option(
+    "--evict", is_flag=True, help="Also hold gangs that are dispatched, which deletes their objects."
+)
+@dry_run_option
+@hub_namespace_option
+@hub_options
+def hold(
+    names: Sequence[str], evict: bool, dry_run: bool, namespace: str, kubeconfig: str, context: str
+) -> None:
+    """Take AppWrappers out of the queue until they are released. This sets spec.suspend.
+
+    A gang that is dispatched is held only with --evict, because its objects are deleted.
+    """
+
+    def act(client: AppWrapperClient, found: Found) -> str:
+        if _is_suspended(found):
+            return "is already held"
+        if _holds_objects(found) and not evict:
+            raise errors.CommandFailed(
+                f"{found.key} is dispatched to {found.raw['status']['cluster']}, and to hold it deletes its objects. "
+                "Nothing was changed; --evict does it"
+            )
+        client.change(found, {"suspend": True})
+        return "held"
+
+    _each(names, act, namespace, kubeconfig, context, is_dry=dry_run)
+
+
+@commands.command(
+    epilog=_epilog(_CODES, "kubectl aw release train-7", "kubectl aw release -n team-a train-7 train-8")
+)
+@names_argument
+@dry_run_option
+@hub_namespace_option
+@hub_options
+def release(names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str, context: str) -> None:
+    """Queue held AppWrappers again, by the age that they had. This clears spec.suspend."""
+
+    def act(client: AppWrapperClient, found: Found) -> str:
+        if not _is_suspended(found):
+            return "is not held"
+        client.change(found, {"suspend": False})
+        return "released"
+
+    _each(names, act, namespace, kubeconfig, context, is_dry=dry_run)
+
+
+@commands.command(
+    epilog=_epilog(
+        _CODES, "kubectl aw priority 10 train-7", "kubectl aw priority -5 team-b/sweep team-b/sweep-2"
+    ),
+    context_settings={"ignore_unknown_options": True},  # a negative number is no option
+)
+@click.argument(
+    "number",
+    type=WholeNumber(min=LEAST_PRIORITY, max=MOST_PRIORITY),
+    metavar="NUMBER",
+    help="Higher goes first.",
+)
+@names_argument
+@dry_run_option
+@hub_namespace_option
+@hub_options
+def priority(
+    number: int, names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str, context: str
+) -> None:
+    """Set the priority of AppWrappers; this writes spec.priority. The ceiling of the namespace still counts."""
+
+    def act(client: AppWrapperClient, found: Found) -> str:
+        before = (found.raw.get("spec") or {}).get("priority", 0)
+        if before == number:
+            return f"has priority {number} already"
+        client.change(found, {"priority": number})
+        return f"has priority {number}, before {before}"
+
+    _each(names, act, namespace, kubeconfig, context, is_dry=dry_run)
+
+
+@commands.command(
+    epilog=_epilog(
+        _CODES, "kubectl aw cancel train-7", "kubectl aw cancel team-a/train-7 team-b/sweep --dry-run"
+    )
+)
+@names_argument
+@dry_run_option
+@hub_namespace_option
+@hub_options
+def cancel(names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str, context: str) -> None:
+    """Delete AppWrappers, and with them everything that they created. Their history stays."""
+
+    def act(client: AppWrapperClient, found: Found) -> str:
+        client.delete(found)
+        return "deleted"
+
+    _each(names, act, namespace, kubeconfig, context, is_dry=dry_run)
+
+
+@commands.command(
+    epilog=_epilog(
+        _WAIT_CODES,
+        "kubectl aw wait train-7 --for done",
+        "kubectl aw wait team-a/train-7 --for running --timeout 1h30m",
+    )
+)
+@name_argument
+@click.option(
+    "goal",
+    "--for",
+    type=Word(Goal),
+    required=True,
+    help="running: its pods run, or have run. done: it completed.",
+)
+@timeout_option
+@hub_namespace_option
+@hub_options
+def wait(name: str, goal: Goal, timeout: str, namespace: str, kubeconfig: str, context: str) -> None:
+    """Wait until an AppWrapper runs or is done. Each change of its state is printed. The hub is watched, not polled."""
+    from dispatcher.cli.people.appwrapper_client import AppWrapperClient
+    from dispatcher.cli.people.following import follow
+
+    where, last = parts(name, namespace)
+    with reading_hub(kubeconfig, context) as hub:
+        found = AppWrapperClient(hub.client).find(where or hub.namespace, last)
+        follow(hub.client, [found], goal, timeout)
+
+
+@commands.command(
+    epilog=_epilog(
+        _SUBMIT_CODES,
+        "kubectl aw submit train.yaml",
+        "kubectl aw submit train.yaml --wait && kubectl aw logs train-7",
+    )
+)
+@click.argument(
+    "argument",
+    type=click.File("rb"),
+    required=False,
+    metavar="[FILE]",
+    help="YAML or JSON with AppWrappers; - reads stdin.",
+)
+@click.option(
+    "file", "--filename", "--file", "-f", type=click.File("rb"), metavar="FILE", help="The same as FILE."
+)
+@click.option(
+    "until_done", "--wait", is_flag=True, help="Wait until all are done, and print each change of state."
+)
+@timeout_option
+@dry_run_option
+@hub_namespace_option
+@hub_options
+def submit(
+    argument: BinaryIO | None,
+    file: BinaryIO | None,
+    until_done: bool,
+    timeout: str,
+    dry_run: bool,
+    namespace: str,
+    kubeconfig: str,
+    context: str,
+) -> None:
+    """Create the AppWrappers of a file. Nothing is created if one of them is malformed.
+
+    Other objects of the file are listed and not created if they make no pods, such as a ConfigMap: kubectl apply
+    creates them. An object that may make pods is refused, because it would take capacity beside the queue.
+
+    With --wait all gangs are followed at once, and the exit code is that of the worst end: 0 if all complete, 1 if one
+    fails or is deleted, else 124 if one is not done in time.
+    """
+    given = argument or file
+    if given is None or (argument and file):
+        raise click.BadParameter("give one FILE, alone or after -f")
+    if timeout and not until_done:
+        raise click.BadParameter("--timeout bounds --wait: give --wait, too")
+    if until_done and dry_run:
+        raise click.BadParameter("--dry-run creates nothing to wait for: leave out --wait or --dry-run")
+    from dispatcher.cli.files.documents import LARGEST_FILE
+    from dispatcher.cli.files.submission import submissions
+    from dispatcher.cli.people.appwrapper_client import AppWrapperClient
+    from dispatcher.cli.people.following import follow
+
+    with reading_hub(kubeconfig, context) as hub:
+        written = submissions(
+            getattr(given, "name", "<stdin>"), given.read(LARGEST_FILE + 1), namespace, hub.namespace
+        )
+        for other in written.beside:
+            put(
+                f"{other} not created: it makes no pods and is no AppWrapper; create it with kubectl apply first",
+                None,
+            )
+        client, submitted = AppWrapperClient(hub.client, is_dry=dry_run), []
+        for to, raw in written.appwrappers:
+            try:
+                found = client.submit(to, raw)
+            except errors.AlreadyExists as error:
+                raise errors.CommandFailed(
+                    f"{to}/{raw['metadata']['name']} exists: nothing more was submitted. Delete it with kubectl aw "
+                    "cancel, or choose another name"
+                ) from error
+            put(f"{found.key} submitted{_DRY * dry_run}", None)
+            for warning in hub.client.take_warnings():
+                note(f"{found.key}: warning: {warning}")
+            submitted.append(found)
+        if until_done:
+            follow(hub.client, submitted, Goal.DONE, timeout)
+
+
+@commands.command(
+    epilog=_epilog(
+        _LOG_CODES,
+        "kubectl aw logs train-7",
+        "kubectl aw logs train-7 -f",
+        "kubectl aw logs train-7 --commands",
+    )
+)
+@name_argument
+@click.option("--follow", "-f", is_flag=True, help="Print new lines until the pod ends.")
+@click.option(
+    "only_commands", "--commands", is_flag=True, help="Print the kubectl command for each pod instead."
+)
+@hub_namespace_option
+@hub_options
+def logs(name: str, follow: bool, only_commands: bool, namespace: str, kubeconfig: str, context: str) -> None:
+    """Print the log of a gang's head pod. With --commands, print kubectl commands for the logs of all its pods.
+
+    The head is the pod that KubeRay marks as head, else the first pod by name. If the kubeconfig does not lead to the
+    gang's cluster, the commands are printed.
+    """
+    from dispatcher.cli.people.appwrapper_client import AppWrapperClient
+    from dispatcher.cli.people.gang_logs import commands_for, find_pods, log_of
+
+    if follow and only_commands:
+        raise click.BadParameter("--follow prints a log, and --commands prints none: leave one of them out")
+    where, last = parts(name, namespace)
+    with reading_hub(kubeconfig, context) as hub:
+        found = AppWrapperClient(hub.client).find(where or hub.namespace, last)
+        cluster = (found.raw.get("status") or {}).get("cluster") or ""
+        if not cluster:
+            raise errors.CommandFailed(f"{found.key} has not been dispatched: it has no pods, so no logs")
+        client = hub.reach(cluster)
+        pods = find_pods(client, found.raw) if client else []
+        if client is None or only_commands:
+            for line in commands_for(found.raw, cluster, pods):
+                say(line)
+            return
+        if not pods:
+            raise errors.CommandFailed(f"{found.key} has no pods in {cluster} now")
+        for chunk in log_of(client, pods[0], follow=follow):
+            click.echo(chunk, nl=False)
+
+
+_DRY: Final = " (dry run)"
+
+
+def _each(
+    names: Sequence[str],
+    act: Callable[[AppWrapperClient, Found], str],
+    namespace: str,
+    kubeconfig: str,
+    context: str,
+    *,
+    is_dry: bool,
+) -> None:
+    """Act on each AppWrapper and say what became of it; exits with 1 if that failed for any.
+
+    A name that no AppWrapper can have ends the command before the first write.
+    """
+    from dispatcher.cli.people.appwrapper_client import AppWrapperClient
+    from dispatcher.cli.user_hub import UserHub, asking
+
+    wanted = [parts(name, namespace) for name in names]
+    failed = False
+    with UserHub(kubeconfig, context) as hub:
+        client = AppWrapperClient(hub.client, is_dry=is_dry)
+        for name, (where, last) in zip(names, wanted, strict=True):
+            try:
+                with asking():
+                    found = client.find(where or hub.namespace, last)
+                    put(one_line(f"{found.key} {act(client, found)}{_DRY * is_dry}"), None)
+            except errors.TryAgain:
+                raise  # the others would not be answered either
+            except errors.CommandFailed as error:
+                failed = True
+                note(f"{name}: {error}")
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def _holds_objects(found: Found) -> bool:
+    """True for a gang that has been dispatched and has not ended: to suspend it deletes its objects."""
+    status = found.raw.get("status") or {}
+    return bool(status.get("cluster")) and status.get("state") not in {"Completed", "Failed"}
+
+
+def _is_suspended(found: Found) -> bool:
+    return bool((found.raw.get("spec") or {}).get("suspend"))

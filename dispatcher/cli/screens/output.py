@@ -1,0 +1,215 @@
+"""How reports are shown: a table for people, JSON and CSV for programs.
+
+A table has columns of its own, in people's words, and times relative to now; wide output has exact times. JSON and CSV
+have the columns of the report, under its names: numbers are numbers, times are ISO 8601, a span of time is its seconds.
+Nothing in names and messages can steer a terminal.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from math import isfinite
+from typing import Final
+
+import click
+from msgspec import Struct
+
+from dispatcher.cli.screens.tables import Heading, folded, relative, span, table, width_of
+from dispatcher.core.model.timestamps import timestamp
+from dispatcher.store.reports import Report, Row
+from dispatcher.text import printable
+
+UNKNOWN: Final = "unknown"
+
+
+class Shape(StrEnum):
+    """How a report is shown, if not as a table that fits the terminal."""
+
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    WIDE = "wide"
+
+
+class Column(Struct, frozen=True):
+    """A column of a table: its heading, and its value for a row."""
+
+    heading: Heading
+    of: Callable[[Row], object]
+
+
+def plain(heading: str, name: str, rank: int = 0) -> Column:
+    """A column as it is in the report; those of the highest rank are left out first, those of rank 0 never."""
+    return Column(Heading(heading, rank), lambda row: row[name])
+
+
+def prose(heading: str, name: str) -> Column:
+    """A column of text, which wraps."""
+    return Column(Heading(heading, wraps=True), lambda row: row[name])
+
+
+def how_long(heading: str, name: str, rank: int = 0) -> Column:
+    """A column of seconds."""
+    return Column(Heading(heading, rank), lambda row: _span(row[name]))
+
+
+def named() -> Column:
+    """The AppWrapper, as one word."""
+    return Column(Heading("NAME", is_namespaced=True), lambda row: f"{row['namespace']}/{row['name']}")
+
+
+def known(heading: str, name: str, rank: int = 0) -> Column:
+    """A column with `unknown` where the report has nothing."""
+    return Column(Heading(heading, rank), lambda row: UNKNOWN if row[name] is None else row[name])
+
+
+def as_asked(report: Report) -> list[Column]:
+    """The columns of a report, as they are and in their order."""
+    return [plain(name, name) for name in report.columns]
+
+
+def as_table(
+    report: Report, columns: Sequence[Column], width: int | None = None, now: datetime | None = None
+) -> str:
+    """A line a row, for a terminal of `width` characters; None is as many as it takes.
+
+    Times are relative to `now`, or exact without it.
+    """
+    rows = [[text(column.of(row), now) for column in columns] for row in report]
+    return table([column.heading for column in columns], rows, width)
+
+
+def as_json(report: Report) -> str:
+    """A list of objects."""
+    return dumped([{name: value(each) for name, each in row.items()} for row in report])
+
+
+def as_csv(report: Report) -> str:
+    """A heading and a line a row; what is not there is empty."""
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(report.columns)
+    writer.writerows([_cell(each) for each in row] for row in report.rows)
+    return written.getvalue().removesuffix("\n")
+
+
+def dumped(shown: object) -> str:
+    """JSON for people and programs."""
+    return json.dumps(shown, indent=2, allow_nan=False)
+
+
+def shown_as(shown: object, form: str | None) -> str:
+    """The value as JSON, or as YAML if the form is `yaml`."""
+    return written_as(dumped(shown), form)
+
+
+def written_as(text_of_json: str, form: str | None) -> str:
+    """JSON as it is, or as YAML if the form is `yaml`."""
+    if form != "yaml":
+        return text_of_json
+    import yaml  # only this form needs it
+
+    return yaml.safe_dump(json.loads(text_of_json), sort_keys=False, allow_unicode=True).removesuffix("\n")
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal; None if stdout is none."""
+    return width_of(sys.stdout)
+
+
+def say(shown: str, *, err: bool = False) -> None:
+    """Print text on stdout or stderr; the only function of the commands that does.
+
+    What others wrote (names, annotations, messages) must not reach a terminal as control characters. The two exceptions
+    are the log of a pod, which is its author's own as with kubectl, and the refresh of a screen.
+    """
+    click.echo(printable(shown), err=err)
+
+
+def put(shown: str, form: str | None) -> None:
+    """Print what a command shows; a pager scrolls wide output that is wider than the terminal, and text wraps."""
+    shown, width = printable(shown), terminal_width()
+    if form is None:
+        shown = folded(shown, width)
+    pager = _pager() if form == Shape.WIDE and width and max(map(len, shown.split("\n"))) > width else []
+    if not pager:
+        say(shown)
+        return
+    options = {"LESS": f"{os.environ.get('LESS', '')} -S -+F"}  # -F would end it before anything is scrolled
+    with suppress(KeyboardInterrupt):
+        subprocess.run(pager, input=f"{shown}\n", text=True, check=False, env=os.environ | options)  # noqa: S603  # as asked
+
+
+def _pager() -> list[str]:
+    """The command line of the pager; empty if there is none. PAGER names another one than less."""
+    command = shlex.split(os.environ.get("PAGER") or "less")
+    return command if command and shutil.which(command[0]) else []
+
+
+def text(found: object, now: datetime | None = None) -> str:
+    """A value as it stands in a table; a time is relative to `now`, or exact without it."""
+    match found:
+        case None:
+            return ""
+        case bool():
+            return "yes" if found else "no"
+        case datetime() if now is not None:
+            return relative(found, now)
+        case datetime():
+            return timestamp(found)
+        case timedelta():
+            return span(found.total_seconds())
+        case float() | Decimal():
+            return _number(found)
+        case dict() | list():
+            return json.dumps(value(found))
+    return str(value(found))
+
+
+def value(found: object) -> object:
+    """A value as JSON has it."""
+    match found:
+        case None | bool() | int() | str():
+            return found
+        case Decimal() if found.is_finite() and found == found.to_integral_value():
+            return int(found)
+        case float() | Decimal():
+            return float(found) if isfinite(found) else str(found)
+        case datetime() | date():
+            return found.isoformat()
+        case timedelta():
+            return value(found.total_seconds())
+        case dict():
+            return {str(key): value(each) for key, each in found.items()}
+        case list() | tuple():
+            return [value(each) for each in found]
+        case bytes():
+            return f"\\x{found.hex()}"
+    return str(found)
+
+
+def _cell(found: object) -> object:
+    plain_value = value(found)
+    return json.dumps(plain_value) if isinstance(plain_value, dict | list | bool) else plain_value
+
+
+def _number(found: float | Decimal) -> str:
+    """At most two places: who wants more asks for JSON."""
+    shown = f"{found:.2f}"
+    return shown.rstrip("0").rstrip(".") if "." in shown else shown
+
+
+def _span(seconds: object) -> str:
+    return span(float(seconds)) if isinstance(seconds, int | float | Decimal) else ""

@@ -1,0 +1,612 @@
+"""`hold`, `release`, `priority`, `cancel`, `wait`, `submit`, `logs`: what they write, print, and end with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from aiohttp import web
+
+from dispatcher.__main__ import complete_kubectl_plugin
+from dispatcher.cli.options import Goal
+from dispatcher.cli.people.following import Wait, progress, wait_for
+from tests.builders import make_appwrapper, make_metadata
+from tests.commands import Ran, Run, runner
+from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal, text, watch
+from tests.unit.cli.wire import merged, plain_kubeconfig, use_kubeconfig, writes
+
+Json = dict[str, Any]
+
+COLLECTION = "/apis/workload.codeflare.dev/v1beta1/namespaces/team-a/appwrappers"
+TRAIN = f"{COLLECTION}/train"
+PODS = "/api/v1/namespaces/team-a/pods"
+UID = {"metadata": {"uid": "uid-of-train"}}
+
+
+def train(state: str = "", where: str = "", *, spec: Json | None = None, **status: object) -> Json:
+    """The AppWrapper team-a/train; `state` is its queuejobstate."""
+    same = {"Completed", "Failed", "RunningHoldCompletion"}
+    coarse = state if state in same else "Running" if where else "Pending"
+    told = {"queuejobstate": state, "state": coarse, **status} if state else {}
+    return make_appwrapper(
+        "train", spec=spec, status={**told, **({"cluster": where} if where else {})}, namespace="team-a"
+    )
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[FakeApiServer]:
+    """A hub with the AppWrapper train, which is queued."""
+    async with FakeApiServer() as server:
+        server.on("GET", TRAIN, answer(train("Queueing")))
+        server.on("PATCH", TRAIN, merged(train("Queueing")))
+        server.on("DELETE", TRAIN, answer({"status": "Success"}))
+        server.on("GET", f"{COLLECTION}/gone", refusal(404, "NotFound"))
+        yield server
+
+
+@pytest.fixture
+def ask(
+    hub: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """Run `dispatcher …` in the namespace team-a of the hub."""
+    use_kubeconfig(plain_kubeconfig(hub.url, "team-a"), tmp_path, monkeypatch)
+    return runner(monkeypatch, capsys)
+
+
+@pytest.mark.parametrize(
+    ("asked", "before", "said", "written"),
+    [
+        (["hold"], train("Queueing"), "held", [{**UID, "spec": {"suspend": True}}]),
+        (["hold"], train("Suspended", spec={"suspend": True}), "is already held", []),
+        (["hold", "--evict"], train("Running", "hub"), "held", [{**UID, "spec": {"suspend": True}}]),
+        (["hold"], train("Completed", "hub"), "held", [{**UID, "spec": {"suspend": True}}]),
+        (["release"], train("Suspended", spec={"suspend": True}), "released", [{**UID, "spec": {"suspend": False}}]),
+        (["release"], train("Queueing"), "is not held", []),
+        (["priority", "10"], train(), "has priority 10, before 0", [{**UID, "spec": {"priority": 10}}]),
+        (["priority", "-5"], train(), "has priority -5, before 0", [{**UID, "spec": {"priority": -5}}]),
+        (["priority", "3"], train(spec={"priority": 3}), "has priority 3 already", []),
+    ],
+)  # fmt: skip
+async def test_verb_writes_the_spec_of_the_appwrapper_that_was_read(
+    ask: Run, hub: FakeApiServer, asked: list[str], before: Json, said: str, written: list[Json]
+) -> None:
+    hub.on("GET", TRAIN, answer(before))
+
+    ran = await ask(*asked, "team-a/train")
+
+    assert ran == Ran(0, f"team-a/train {said}\n")
+    assert writes(hub) == [("PATCH", TRAIN, each) for each in written]
+
+
+async def test_misspelt_name_is_answered_with_the_similar_one(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", f"{COLLECTION}/trian", refusal(404, "NotFound"))
+    hub.on("GET", COLLECTION, listed(named("other"), train()))
+
+    assert await ask("hold", "trian") == Ran(
+        1, "", "trian: there is no AppWrapper trian in namespace team-a; did you mean train?\n"
+    )
+
+
+async def test_hold_of_a_gang_that_is_dispatched_needs_a_flag(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", TRAIN, answer(train("Running", "east")))
+
+    ran = await ask("hold", "train")
+
+    assert ran == Ran(
+        1,
+        "",
+        "train: team-a/train is dispatched to east, and to hold it deletes its objects. Nothing was changed; --evict "
+        "does it\n",
+    )
+    assert writes(hub) == []
+
+
+async def test_verb_goes_on_after_a_name_that_failed(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", f"{COLLECTION}/mine", refusal(403, "Forbidden", "appwrappers is forbidden"))
+
+    ran = await ask("cancel", "gone", "mine", "team-a/train")
+
+    assert ran == Ran(
+        1,
+        "team-a/train deleted\n",
+        "gone: there is no AppWrapper gone in namespace team-a: see those there are with kubectl get aw -n team-a, or "
+        "name another namespace\n"
+        "mine: the hub does not allow it: appwrappers is forbidden\n",
+    )
+    [(_, path, sent)] = writes(hub)
+    assert (path, sent["preconditions"]) == (TRAIN, {"uid": "uid-of-train"})
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        (["priority", "5", "train", "--dryrun"], "No such option '--dryrun'. Did you mean '--dry-run'?"),
+        (["priority", "5", "train", "--contxt", "east"], "No such option '--contxt'. Did you mean '--context'?"),
+        (["priority", "5", "train", "-x"], "No such option '-x'."),
+        (["hold", "train", "a/b/c"], "'a/b/c' is no name of an AppWrapper: write NAME or NAMESPACE/NAME"),
+        (["release", "train", "Big_Name"], "'Big_Name' is no name of an AppWrapper: write NAME or NAMESPACE/NAME"),
+        (["cancel", "train", "team-b/x", "-n", "team-a"], "team-b/x contradicts -n team-a: leave one of them out"),
+        (["wait", "team-b/x", "-n", "team-a", "--for", "done"], "team-b/x contradicts -n team-a"),
+        (["logs", "team-b/x", "-n", "team-a"], "team-b/x contradicts -n team-a"),
+        (["show", "team-b/x", "-n", "team-a"], "team-b/x contradicts -n team-a"),
+    ],
+)  # fmt: skip
+async def test_wrong_word_ends_the_command_before_anything_is_written(
+    ask: Run, hub: FakeApiServer, asked: list[str], problem: str
+) -> None:
+    ran = await ask(*asked)
+
+    assert (ran.code, problem in ran.err) == (2, True), ran.err
+    assert hub.asked == []
+
+
+@pytest.mark.parametrize(
+    ("server", "why"),
+    [
+        ("http://127.0.0.1:1", "http://127.0.0.1:1 refuses the connection"),
+        ("http://nowhere.invalid", "the name of http://nowhere.invalid cannot be resolved"),
+    ],
+)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["hold", "train", "x"],
+        ["wait", "train", "--for", "done"],
+        ["logs", "train"],
+        ["running"],
+        ["nodes"],
+        ["queues"],
+        ["clusters", "list"],
+        ["show", "train"],
+        ["queue"],
+    ],
+    ids=" ".join,
+)
+async def test_hub_that_is_not_there_ends_every_command_alike(
+    ask: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str], server: str, why: str
+) -> None:
+    use_kubeconfig(plain_kubeconfig(server, "team-a"), tmp_path, monkeypatch)
+
+    assert await ask(*asked) == Ran(
+        3, "", f"dispatcher: the hub does not answer: {why}. Is --kubeconfig, or KUBECONFIG, the hub's?\n"
+    )
+
+
+@pytest.mark.parametrize("asked", [["hold"], ["priority", "1"], ["cancel"]])
+async def test_dry_run_is_checked_by_the_hub(ask: Run, hub: FakeApiServer, asked: list[str]) -> None:
+    ran = await ask(*asked, "train", "--dry-run")
+
+    assert (ran.code, ran.out.endswith(" (dry run)\n")) == (0, True)
+    [sent] = [each for each in hub.asked if each.method != "GET"]
+    if asked == ["cancel"]:  # the options of a deletion are its body
+        assert sent.body["dryRun"] == ["All"]
+    else:
+        assert dict(sent.query) == {"dryRun": "All"}
+
+
+DELETED = {"metadata": {**make_metadata("train"), "deletionTimestamp": "2026-11-23T09:00:00Z"}, "status": {}}
+
+
+@pytest.mark.parametrize(
+    ("appwrapper", "running", "done", "line"),
+    [
+        (train(), Wait.GOES_ON, Wait.GOES_ON, "not seen by a dispatcher yet"),
+        (
+            train("Backoff", waiting={"reason": "InsufficientGPU", "message": "2 free"}),
+            *(Wait.GOES_ON, Wait.GOES_ON, "Queued; InsufficientGPU: 2 free"),
+        ),
+        (
+            train("Init", waiting={"reason": "NamespaceQueueFull", "message": "3 wait"}),
+            *(Wait.GOES_ON, Wait.GOES_ON, "outside the queue; NamespaceQueueFull: 3 wait"),
+        ),
+        (train("Dispatched", "east"), Wait.GOES_ON, Wait.GOES_ON, "Dispatched on east"),
+        (train("Running", "hub"), Wait.REACHED, Wait.GOES_ON, "Running on hub"),
+        (train("RunningHoldCompletion", "hub"), Wait.REACHED, Wait.GOES_ON, "RunningHoldCompletion on hub"),
+        (train("Completed", "hub"), Wait.REACHED, Wait.REACHED, "Completed on hub"),
+        (
+            train(
+                "Failed", conditions=[{"type": "Failed", "reason": "FailedComponent", "message": "exit 1"}]
+            ),
+            *(Wait.FAILED, Wait.FAILED, "Failed; FailedComponent: exit 1"),
+        ),
+        (DELETED, Wait.FAILED, Wait.FAILED, "is being deleted"),
+    ],
+)
+def test_wait_ends_with_the_state(appwrapper: Json, running: Wait, done: Wait, line: str) -> None:
+    assert (wait_for(appwrapper, Goal.RUNNING), wait_for(appwrapper, Goal.DONE)) == (running, done)
+    assert progress(appwrapper) == line
+
+
+def listed(*items: Json) -> Reply:
+    return answer({"metadata": {"resourceVersion": "7"}, "items": list(items)})
+
+
+def modified(appwrapper: Json) -> Json:
+    return {"type": "MODIFIED", "object": appwrapper}
+
+
+COMPLETED = modified(train("Completed", "hub"))
+FAILED = modified(train("Failed", "hub", conditions=[{"type": "Failed", "message": "exit 1"}]))
+RUNS = modified(train("Running", "hub"))
+
+
+WAS_DELETED = "team-a/train was deleted\n"
+CUT = [watch(RUNS), listed(train("Queueing")), watch(COMPLETED)]
+GONE = [watch({"type": "ERROR", "object": {}}), listed()]
+
+
+@pytest.mark.parametrize(
+    ("goal", "replies", "code", "out", "err"),
+    [
+        ("running", [watch(RUNS)], 0, ["Queued", "Running on hub"], ""),
+        ("done", [watch(RUNS, COMPLETED)], 0, ["Queued", "Running on hub", "Completed on hub"], ""),
+        ("done", [watch(FAILED)], 1, ["Queued", "Failed on hub; exit 1"], ""),
+        ("done", CUT, 0, ["Queued", "Running on hub", "Queued", "Completed on hub"], ""),
+        ("done", [watch({"type": "DELETED", "object": train()})], 1, ["Queued"], WAS_DELETED),
+        ("done", GONE, 1, ["Queued"], WAS_DELETED),
+    ],
+    ids=["running", "done", "failed", "watch that is cut", "deleted", "gone meanwhile"],
+)
+async def test_wait_watches_until_the_end(
+    ask: Run, hub: FakeApiServer, goal: str, replies: Sequence[Reply], code: int, out: list[str], err: str
+) -> None:
+    hub.on("GET", COLLECTION, listed(train("Queueing")), *replies)
+
+    ran = await ask("wait", "train", "--for", goal)
+
+    assert ran == Ran(code, "".join(f"team-a/train {line}\n" for line in out), err)
+    watched = dict(hub.requests("GET", COLLECTION)[1].query)
+    assert (watched["fieldSelector"], watched["resourceVersion"]) == ("metadata.name=train", "7")
+
+
+@pytest.mark.parametrize("silent", [never, watch(then=never)])
+async def test_wait_that_takes_too_long_ends_with_124(ask: Run, hub: FakeApiServer, silent: Reply) -> None:
+    hub.on("GET", COLLECTION, listed(train("Queueing")), silent)
+
+    ran = await ask("wait", "train", "--for", "done", "--timeout", "0.2s")
+
+    assert ran == Ran(124, "team-a/train Queued\n", "team-a/train is not done after 0.2s: Queued\n")
+
+
+async def test_wait_survives_a_hub_that_restarts(
+    ask: Run, hub: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dispatcher.cli.people.appwrapper_client.PAUSE_SECONDS", 0.0)
+    hub.on("GET", COLLECTION, hang_up, listed(train("Queueing")), hang_up, listed(train("Completed", "hub")))
+
+    assert (await ask("wait", "train", "--for", "done")).code == 0
+
+
+async def test_submit_creates_in_the_namespace_of_the_context_and_waits(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("POST", COLLECTION, answer(train(), status=201))
+    hub.on("GET", COLLECTION, listed(train()), watch(FAILED))
+    manifest = {**train(), "metadata": {"name": "train"}}
+
+    ran = await ask("submit", "-f", "-", "--wait", stdin=yaml.safe_dump(manifest))
+
+    assert ran.code == 1
+    assert ran.out.splitlines() == [
+        "team-a/train submitted",
+        "team-a/train not seen by a dispatcher yet",
+        "team-a/train Failed on hub; exit 1",
+    ]
+    [sent] = hub.requests("POST")
+    assert (sent.body["metadata"], sent.query["fieldValidation"]) == (
+        {"name": "train", "namespace": "team-a"},
+        "Strict",
+    )
+
+
+async def test_submit_prints_the_warnings_of_the_hub(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("POST", COLLECTION, answer(train(), status=201, warning='policy: no \\"team\\" label'))
+
+    assert await ask("submit", "-", stdin=yaml.safe_dump(train())) == Ran(
+        0, "team-a/train submitted\n", 'team-a/train: warning: policy: no "team" label\n'
+    )
+
+
+SETTINGS = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+
+
+async def test_submit_leaves_objects_without_pods_to_kubectl_and_lists_them(
+    ask: Run, hub: FakeApiServer
+) -> None:
+    hub.on("POST", COLLECTION, answer(train(), status=201))
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"generateName": "r-"},
+    }
+
+    assert await ask("submit", "-", stdin=yaml.safe_dump_all([SETTINGS, train(), role])) == Ran(
+        0,
+        "ConfigMap/settings not created: it makes no pods and is no AppWrapper; create it with kubectl apply first\n"
+        "ClusterRole/r-* not created: it makes no pods and is no AppWrapper; create it with kubectl apply first\n"
+        "team-a/train submitted\n",
+        "",
+    )
+    assert len(writes(hub)) == 1
+
+
+@pytest.mark.parametrize(
+    ("beside", "problem"),
+    [
+        ([SETTINGS], "<stdin>: has no AppWrapper"),
+        (
+            [
+                SETTINGS,
+                train(),
+                {"apiVersion": "example.com/v1", "kind": "Simulation", "metadata": {"name": "s"}},
+            ],
+            "<stdin>: object 3 (Simulation): kind: is not AppWrapper, but",
+        ),
+    ],
+    ids=["no AppWrapper", "kind that may make pods"],
+)
+async def test_submit_of_a_file_with_pods_outside_of_appwrappers_or_without_any_is_refused(
+    ask: Run, hub: FakeApiServer, beside: list[Json], problem: str
+) -> None:
+    ran = await ask("submit", "-", stdin=yaml.safe_dump_all(beside))
+
+    assert (ran.code, problem in ran.err, writes(hub)) == (2, True, [])
+
+
+def named(name: str, state: str = "") -> Json:
+    """The AppWrapper of that name; one with a state has a cluster."""
+    found = train(state, "hub") if state else train()
+    return {**found, "metadata": {**found["metadata"], "name": name, "uid": f"uid-of-{name}"}}
+
+
+def by_selector(of: Mapping[str, tuple[Reply, Reply]]) -> Reply:
+    """The list and the watch of each AppWrapper by its name."""
+
+    async def reply(request: web.Request) -> web.StreamResponse:
+        listed_reply, watched = of[request.query["fieldSelector"].removeprefix("metadata.name=")]
+        return await (watched if "watch" in request.query else listed_reply)(request)
+
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("slow", "quick", "code", "err"),
+    [
+        (never, "Failed", 1, "team-a/slow is not done after 1s: not seen by a dispatcher yet\n"),
+        (never, "Completed", 124, "team-a/slow is not done after 1s: not seen by a dispatcher yet\n"),
+        (watch({"type": "DELETED", "object": named("slow")}), "Completed", 1, "team-a/slow was deleted\n"),
+        (watch(modified(named("slow", "Completed"))), "Completed", 0, ""),
+    ],
+    ids=["one fails and one is late", "one is late", "one is deleted", "all complete"],
+)
+async def test_submit_follows_all_at_once_and_ends_with_the_worst(
+    ask: Run, hub: FakeApiServer, slow: Reply, quick: str, code: int, err: str
+) -> None:
+    hub.on("POST", COLLECTION, answer(named("slow"), status=201), answer(named("quick"), status=201))
+    ends = watch(modified(named("quick", quick)))
+    hub.on(
+        "GET",
+        COLLECTION,
+        by_selector({"slow": (listed(named("slow")), slow), "quick": (listed(named("quick")), ends)}),
+    )
+
+    ran = await ask(
+        "submit", "-", "--wait", "--timeout", "1s",
+        stdin=yaml.safe_dump_all([named("slow"), named("quick")]),
+    )  # fmt: skip
+
+    assert (ran.code, ran.err) == (code, err)
+    assert f"team-a/quick {quick} on hub" in ran.out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        (["submit"], "give one FILE, alone or after -f"),
+        (["submit", "-", "-f", "-"], "give one FILE, alone or after -f"),
+        (["submit", "-", "--timeout", "5s"], "--timeout bounds --wait: give --wait, too"),
+        (["submit", "-", "--wait", "--dry-run"], "--dry-run creates nothing to wait for"),
+        (["logs", "train", "-f", "--commands"], "--follow prints a log, and --commands prints none"),
+    ],
+)
+async def test_option_without_effect_is_refused(
+    ask: Run, hub: FakeApiServer, asked: list[str], problem: str
+) -> None:
+    ran = await ask(*asked)
+
+    assert (ran.code, problem in ran.err, hub.asked) == (2, True, [])
+
+
+@pytest.mark.parametrize(
+    ("manifest", "problem"),
+    [
+        ({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}}, "object 1 (Job): kind: is not"),
+        ({**train(), "apiVersion": "workload.codeflare.dev/v1beta3"}, "Write workload.codeflare.dev/v1beta1, workload"),
+        (
+            {**train(), "metadata": {"name": "train", "namespace": "team-b"}},
+            "metadata.namespace: is team-b, which contradicts -n team-a. Leave one of them out.",
+        ),
+        ({**train(), "metadata": {}}, "object 1 (AppWrapper): metadata.name: is missing. Give it a name."),
+        ({**train(), "spec": {}}, "object 1 (AppWrapper): spec: names nothing to create"),
+    ],
+)  # fmt: skip
+async def test_file_with_a_wrong_object_submits_nothing(
+    ask: Run, hub: FakeApiServer, manifest: Json, problem: str
+) -> None:
+    ran = await ask("submit", "-", "-n", "team-a", stdin=yaml.safe_dump(manifest))
+
+    assert (ran.code, problem in ran.err) == (2, True)
+    assert writes(hub) == []
+
+
+async def test_submit_of_a_name_that_is_taken_says_what_to_do(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("POST", COLLECTION, refusal(409, "AlreadyExists", "exists"))
+
+    ran = await ask("submit", "-", stdin=yaml.safe_dump(train()))
+
+    assert ran == Ran(
+        1,
+        "",
+        "dispatcher: team-a/train exists: nothing more was submitted. Delete it with kubectl aw cancel, or choose "
+        "another name\n",
+    )
+
+
+JOBS: Final = "/apis/batch/v1/namespaces/team-a/jobs"
+OF_TRAIN: Final = {
+    "apiVersion": "workload.codeflare.dev/v1beta1",
+    "kind": "AppWrapper",
+    "name": "train",
+    "uid": "uid-of-train",
+}
+OF_JOB: Final = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "uid-of-job"}
+HEAD: Final = {"ray.io/node-type": "head"}
+
+
+def pod(name: str, owner: Json = OF_TRAIN, created: str = "2026-11-20T08:58:06Z", **fields: Json) -> Json:
+    """A pod of two containers, which an object controls."""
+    owners = [{**owner, "controller": True}] if owner else []
+    return {
+        "metadata": make_metadata(
+            name, namespace="team-a", creationTimestamp=created, ownerReferences=owners, **fields
+        ),
+        "spec": {"containers": [{"name": "main"}, {"name": "other"}]},
+    }
+
+
+def serve_pods(hub: FakeApiServer, *pods: Json) -> None:
+    """The hub with these pods, and a Job of the AppWrapper."""
+    hub.on("GET", TRAIN, answer(train("Running", "hub")))
+    hub.on("GET", PODS, answer({"metadata": {}, "items": [*pods]}))
+    hub.on("GET", "/apis/batch/v1", answer({"resources": [{"name": "jobs", "kind": "Job"}]}))
+    owners = [{**OF_TRAIN, "controller": True}]
+    hub.on(
+        "GET",
+        f"{JOBS}/job",
+        answer({"metadata": make_metadata("job", namespace="team-a", ownerReferences=owners)}),
+    )
+
+
+async def commands_of(ask: Run) -> list[str]:
+    return (await ask("logs", "train", "--commands")).out.splitlines()
+
+
+async def test_logs_of_a_raycluster_come_from_its_head(ask: Run, hub: FakeApiServer) -> None:
+    serve_pods(hub, pod("a"), pod("b", labels=HEAD))
+    hub.on("GET", f"{PODS}/b/log", text("epoch 1\nepoch 2\n", 200))
+
+    assert await ask("logs", "train", "-f") == Ran(0, "epoch 1\nepoch 2\n")
+    assert dict(hub.requests("GET", f"{PODS}/b/log")[0].query) == {"container": "main", "follow": "true"}
+    assert await commands_of(ask) == [
+        "kubectl logs -n team-a b -c main",
+        "kubectl logs -n team-a a -c main",
+    ]
+
+
+async def test_head_that_was_made_later_comes_after_the_gangs_own(ask: Run, hub: FakeApiServer) -> None:
+    later = pod("aaa", created="2026-11-20T09:58:06Z", labels=HEAD)
+    serve_pods(hub, later, pod("b", labels=HEAD))
+
+    assert (await commands_of(ask))[0] == "kubectl logs -n team-a b -c main"
+
+
+@pytest.mark.parametrize(
+    ("owner", "is_shown"),
+    [
+        pytest.param(OF_JOB, True, id="by-an-object-of-the-gang"),
+        pytest.param({**OF_JOB, "uid": "another"}, False, id="by-a-namesake"),
+        pytest.param({**OF_JOB, "name": "none"}, False, id="by-no-object"),
+        pytest.param({**OF_JOB, "kind": "Unknown"}, False, id="by-a-kind-that-is-not-served"),
+        pytest.param({**OF_JOB, "apiVersion": "../.."}, False, id="by-no-version"),
+        pytest.param({}, False, id="by-none"),
+    ],
+)
+async def test_pod_is_of_the_gang_only_if_its_controllers_are(
+    ask: Run, hub: FakeApiServer, owner: Json, is_shown: bool
+) -> None:
+    serve_pods(hub, pod("claims", owner))
+
+    ran = await ask("logs", "train", "--commands")
+
+    assert ran.code == (0 if is_shown else 1)
+    assert ("claims" in ran.out) is is_shown
+
+
+async def test_pods_of_an_anchor_are_of_its_gang(ask: Run, hub: FakeApiServer) -> None:
+    name = "appwrapper-uid-of-train-3"
+    serve_pods(
+        hub, pod("worker", {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": f"uid-of-{name}"})
+    )
+    hub.on("GET", "/api/v1", answer({"resources": [{"name": "configmaps", "kind": "ConfigMap"}]}))
+    hub.on(
+        "GET",
+        f"/api/v1/namespaces/team-a/configmaps/{name}",
+        answer({"metadata": make_metadata(name, namespace="team-a")}),
+    )
+
+    assert await commands_of(ask) == ["kubectl logs -n team-a worker -c main"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "container"), [("other", "other"), ("none\x1b[2K", "main")], ids=["of-the-pod", "of-no-pod"]
+)
+async def test_default_container_counts_only_if_the_pod_has_it(
+    ask: Run, hub: FakeApiServer, chosen: str, container: str
+) -> None:
+    serve_pods(hub, pod("a", annotations={"kubectl.kubernetes.io/default-container": chosen}))
+
+    assert await commands_of(ask) == [f"kubectl logs -n team-a a -c {container}"]
+
+
+async def test_logs_in_a_cluster_that_is_out_of_sight_are_commands(ask: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", TRAIN, answer(train("Running", "east")))
+
+    assert await ask("logs", "train") == Ran(
+        0,
+        "kubectl --context east logs -n team-a -l dispatcher.codeflare.dev/appwrapper-uid=uid-of-train --prefix "
+        "--all-containers\n",
+    )
+
+
+async def test_logs_of_a_gang_that_waits_are_none(ask: Run) -> None:
+    assert await ask("logs", "train") == Ran(
+        1, "", "dispatcher: team-a/train has not been dispatched: it has no pods, so no logs\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["hold", "tr"], ["train", ":4"]),
+        (["cancel", ""], ["other", "train", ":4"]),
+        (["cancel", "train", ""], ["other", ":4"]),
+        (["hold", "team-a/"], ["team-a/other", "team-a/train", ":4"]),
+        (["hold", "team-a/o"], ["team-a/other", ":4"]),
+        (["wait", "x"], [":4"]),
+        (["submit", ""], [":0"]),
+        (["would", "-f", ""], [":0"]),
+        (["plan", "-f", "sce"], [":0"]),
+        (["plan", "--file", ""], [":0"]),
+        (["demand", "--kinds", ""], [":0"]),
+        (["queue", "--kubeconfig", ""], [":0"]),
+    ],
+)
+async def test_names_are_completed_from_the_hub(
+    ask: Run,
+    hub: FakeApiServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    offered: list[str],
+) -> None:
+    import asyncio
+
+    other = {**train(), "metadata": {**train()["metadata"], "name": "other"}}
+    hub.on("GET", COLLECTION, listed(other, train()))
+    monkeypatch.setattr(sys, "argv", ["kubectl_complete-aw", *words])
+
+    await asyncio.to_thread(complete_kubectl_plugin)
+
+    assert capsys.readouterr().out.split() == offered
