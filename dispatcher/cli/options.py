@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -206,7 +207,7 @@ force_option = click.option(
 ALL_NAMESPACES = ""
 
 
-class Hub(NamedTuple):
+class HubOptions(NamedTuple):
     """The hub that a person names: a kubeconfig ("" is the default one) and a context of it ("" is its current one)."""
 
     kubeconfig: str = ""
@@ -231,8 +232,13 @@ context_option = click.option(
 
 
 def hub_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options --kubeconfig and --context, which name the hub."""
-    return kubeconfig_option(context_option(command))
+    """The options --kubeconfig and --context, which name the hub; the command gets both as `at`."""
+
+    @wraps(command)
+    def with_hub(*arguments: object, kubeconfig: str, context: str, **options: object) -> object:
+        return command(*arguments, at=HubOptions(kubeconfig, context), **options)
+
+    return kubeconfig_option(context_option(with_hub))
 
 
 hub_namespace_option = namespace_option("Namespace of the AppWrappers.  [default: that of the context]")

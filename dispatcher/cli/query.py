@@ -21,7 +21,7 @@ import click
 
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.command_group import EXIT_CODES, examples
-from dispatcher.cli.options import is_given, namespace_option
+from dispatcher.cli.options import HubOptions, is_given, namespace_option
 from dispatcher.cli.parameter_types import NotWritten, Word, duration, moment
 from dispatcher.cli.screens.output import (
     Column,
@@ -39,7 +39,7 @@ from dispatcher.errors import CommandFailed, SettingsError, StoreUnavailable, Tr
 from dispatcher.store.reports import Report, Reports, Window, reports
 
 if TYPE_CHECKING:
-    from dispatcher.cli.user_hub import UserHub
+    from dispatcher.cli.hub import Hub
 
 TIMEOUT: Final = timedelta(seconds=30)
 SHORTEST_TIMEOUT: Final = timedelta(milliseconds=1)
@@ -289,11 +289,14 @@ def needs_database(what: str, needed: str = THE_DATABASE) -> str:
 
 
 @contextmanager
-def reading_hub(kubeconfig: str, context: str) -> Iterator[UserHub]:
-    """The hub; raises `TryAgain` if it does not answer, and `CommandFailed` if it refuses."""
-    from dispatcher.cli.user_hub import UserHub, asking
+def on_hub(at: HubOptions, *, is_dry: bool = False, seconds: float | None = None) -> Iterator[Hub]:
+    """The hub; raises `TryAgain` if it does not answer, and `CommandFailed` if it refuses.
 
-    with UserHub(kubeconfig, context) as hub, asking():
+    `is_dry` sends every write as a dry run; `seconds` bounds the wait for each answer, 10 s by default.
+    """
+    from dispatcher.cli.hub import Hub, asking
+
+    with Hub(at, is_dry=is_dry, seconds=seconds) as hub, asking():
         yield hub
 
 

@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ import pytest
 
 from dispatcher import errors
 from dispatcher.api.names import MEMBERS_PATH
-from dispatcher.cli.operators.hub_client import HubClient
+from dispatcher.cli.hub import Hub
+from dispatcher.cli.operators import members
+from dispatcher.cli.options import HubOptions
 from dispatcher.kube.client import MERGE_PATCH, ClusterClient
 from dispatcher.kube.discovery import cluster_uid
 from testbed.plane import Plane
@@ -32,13 +34,12 @@ PAGE = (CHECKOUT / "docs" / "clusters.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-async def name(client: ClusterClient) -> AsyncIterator[str]:
+def name(hub: Hub) -> Iterator[str]:
     """The name of a cluster that is no member, and will be none."""
     name = f"east-{uuid.uuid4().hex[:8]}"
     yield name
-    found = await HubClient(client, "").find(name)
-    if found:
-        await HubClient(client, "").remove(found)
+    if found := hub.member(name):
+        members.remove(hub, found)
 
 
 @pytest.fixture
@@ -52,9 +53,10 @@ def run(
 
 
 @pytest.fixture
-def hub(client: ClusterClient, namespace: str) -> HubClient:
-    """The hub, with a namespace of the test's own in place of the dispatcher's."""
-    return HubClient(client, namespace)
+def hub(plane: Plane) -> Iterator[Hub]:
+    """The hub as the commands see it."""
+    with Hub(HubOptions(str(plane.kubeconfig))) as hub:
+        yield hub
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ async def added(run: Run, plane: Plane, name: str) -> str:
 
 
 async def test_cluster_becomes_a_member(
-    run: Run, plane: Plane, client: ClusterClient, hub: HubClient, name: str
+    run: Run, plane: Plane, client: ClusterClient, hub: Hub, namespace: str, name: str
 ) -> None:
     version, uid = (await client.get("/version"))["gitVersion"], await cluster_uid(client)
     arguments = ("add", name, "--member-kubeconfig", str(plane.kubeconfig))
@@ -75,7 +77,7 @@ async def test_cluster_becomes_a_member(
         "dispatcher clusters add hub"
     )
     answers = f"{plane.url} answers: Kubernetes {version}, cluster {uid}"
-    secret = f"Secret {hub.namespace}/cluster-{name}"
+    secret = f"Secret {namespace}/cluster-{name}"
 
     refused = await run(*arguments)
     first = await run(*arguments, "--yes", "--reserve", "cpu=2", "--label", "gpu=a100")
@@ -90,7 +92,7 @@ async def test_cluster_becomes_a_member(
         "",
     )
     assert again.out.splitlines()[2:] == [f"{secret} unchanged", f"member cluster {name} unchanged"]
-    declared = await hub.member(name)
+    declared = members.find(hub, name)
     assert (declared["metadata"]["generation"], declared["metadata"]["labels"], declared["spec"]) == (
         1,
         {"gpu": "a100"},
@@ -109,11 +111,11 @@ async def test_cluster_becomes_a_member(
     )
 
 
-async def test_member_is_closed_emptied_and_opened(run: Run, hub: HubClient, added: str) -> None:
+async def test_member_is_closed_emptied_and_opened(run: Run, hub: Hub, added: str) -> None:
     async def after(*arguments: str) -> tuple[bool, bool, str]:
         ran = await run(*arguments)
         assert (ran.code, ran.err) == (0, "")
-        spec = (await hub.member(added))["spec"]
+        spec = members.find(hub, added)["spec"]
         return spec["cordoned"], spec["drain"], spec.get("cordonReason", "")
 
     assert [
@@ -141,7 +143,7 @@ async def test_members_are_listed(run: Run, client: ClusterClient, added: str) -
 
 
 async def test_member_is_removed_once_nothing_runs_there(
-    run: Run, client: ClusterClient, hub: HubClient, added: str
+    run: Run, client: ClusterClient, hub: Hub, namespace: str, added: str
 ) -> None:
     await client.patch(f"{MEMBERS_PATH}/{added}/status", {"status": {"running": 1}}, MERGE_PATCH)
     busy = await run("remove", added)
@@ -152,22 +154,22 @@ async def test_member_is_removed_once_nothing_runs_there(
     assert [busy.code, idle.code, gone.code] == [1, 0, 1]
     assert idle.out.splitlines()[:2] == [
         f"member cluster {added} removed",
-        f"Secret {hub.namespace}/cluster-{added} removed",
+        f"Secret {namespace}/cluster-{added} removed",
     ]
-    secrets = await client.get(f"/api/v1/namespaces/{hub.namespace}/secrets")
-    assert (await hub.find(added), secrets["items"]) == (None, [])
+    secrets = await client.get(f"/api/v1/namespaces/{namespace}/secrets")
+    assert (hub.member(added), secrets["items"]) == (None, [])
 
 
-async def test_successor_of_the_same_name_is_not_changed(hub: HubClient, added: str) -> None:
-    before = await hub.member(added)
+async def test_successor_of_the_same_name_is_not_changed(hub: Hub, added: str) -> None:
+    before = members.find(hub, added)
     predecessor = {**before, "metadata": {**before["metadata"], "uid": str(uuid.uuid4())}}
 
     with pytest.raises(errors.Conflict):
-        await hub.change(predecessor, {"cordoned": True})
+        members.change(hub, predecessor, {"cordoned": True})
     with pytest.raises(errors.Conflict):
-        await hub.remove(predecessor)
+        members.remove(hub, predecessor)
 
-    assert await hub.member(added) == before
+    assert hub.member(added) == before
 
 
 def script() -> str:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from rich.console import Console
 
-from dispatcher.cli.operators.add_member import Wanted
+from dispatcher.cli.operators.members import Wanted
 from dispatcher.core.kinds.demand import Charge
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node

@@ -1,15 +1,15 @@
 """`dispatcher clusters`: add, cordon, drain, remove and list clusters.
 
-The commands parse and print; `hub_client` and `add_member` write. Every command is safe to repeat. Without a
-subcommand the database describes the clusters, and nothing is imported that only the hub needs.
+The commands parse and print; `members` writes. Every command is safe to repeat. Without a subcommand the database
+describes the clusters, and nothing is imported that only the hub needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
@@ -27,7 +27,7 @@ from dispatcher.cli.operators.cluster_listing import (
     with_age,
 )
 from dispatcher.cli.options import (
-    Hub,
+    HubOptions,
     Output,
     accepted_namespaces_option,
     as_typed,
@@ -54,9 +54,9 @@ from dispatcher.cli.query import (
     epilog,
     laid_out,
     note,
+    on_hub,
     optional_database_option,
     reads_database,
-    run_coroutine,
     shape_option,
     show_report,
 )
@@ -65,13 +65,14 @@ from dispatcher.cli.watching import is_watched, watch, watch_options
 from dispatcher.store.reports import Report, Reports
 
 if TYPE_CHECKING:
-    from dispatcher.cli.operators.hub_client import HubClient
-    from dispatcher.kube.api_calls import ApiCalls, Json
+    from dispatcher.cli.hub import Hub
 
 HUB_SECONDS: Final = 5.0
 """Seconds for the hub's answer where the database has one, too."""
 DEFAULT_NAMESPACE: Final = "default"
 POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+Json = dict[str, Any]
 
 commands = click.Group()
 
@@ -97,8 +98,7 @@ def clusters(
     again: bool,
     every: float | None,
     database_url: str,
-    kubeconfig: str,
-    context: str,
+    at: HubOptions,
 ) -> None:
     """Show the clusters; or add, cordon, drain and remove them.
 
@@ -114,7 +114,7 @@ def clusters(
         check_no_options(command, "clusters list -o json")
         return
     if not reads_database(command, database_url):
-        _list_instead(output, is_watched(again, every), Hub(kubeconfig, context))
+        _list_instead(output, is_watched(again, every), at)
         return
 
     is_raw = output in {Shape.JSON, Shape.YAML, Shape.CSV}
@@ -123,7 +123,7 @@ def clusters(
         if is_raw:
             return ask(database_url, lambda reports: reports.clusters())
         found, leads = ask(database_url, _clusters_and_leader)
-        return with_age(found, _members(Hub(kubeconfig, context)) if leads else {})
+        return with_age(found, _members(at) if leads else {})
 
     if is_watched(again, every):
         watch(lambda: laid_out(look(), output, CLUSTERS, CLUSTERS_WIDE, nothing=NO_CLUSTERS), every)
@@ -140,20 +140,18 @@ def clusters(
 )
 @output_option
 @hub_options
-def list_clusters(output: Output | None, kubeconfig: str, context: str) -> None:
+def list_clusters(output: Output | None, at: HubOptions) -> None:
     """Show the declared clusters as the hub has them now. It says why a cluster gets no gangs.
 
     Needs no database; clusters without list reads the database, and also shows clusters that are gone. Free capacity
     is what a gang could request now: the reserve is already subtracted.
     """
-    _list(output, Hub(kubeconfig, context))
+    _list(output, at)
 
 
-def _list(output: Output | None, hub: Hub) -> None:
-    async def act(client: HubClient) -> None:
-        put(_shown(await client.members(), output), output)
-
-    _on_hub(hub, DEFAULT_NAMESPACE, act)
+def _list(output: Output | None, at: HubOptions) -> None:
+    with on_hub(at) as hub:
+        put(_shown(hub.members(), output), output)
 
 
 @clusters.command(
@@ -191,8 +189,7 @@ def add(
     secret: str,
     namespace: str,
     yes: bool,
-    kubeconfig: str,
-    context: str,
+    at: HubOptions,
 ) -> None:
     """Add a member cluster, or change one. Options that are left out keep their value.
 
@@ -200,7 +197,7 @@ def add(
     files and unverified TLS are refused. Adding a member again with a new kubeconfig rotates it, without a restart. The
     name hub stands for the cluster of the AppWrappers themselves, which needs no kubeconfig.
     """
-    from dispatcher.cli.operators.add_member import Wanted, join
+    from dispatcher.cli.operators.members import Wanted, join
 
     if name == HUB_CLUSTER and (member_kubeconfig or secret):
         raise click.BadParameter(
@@ -216,7 +213,8 @@ def add(
         secret=secret,
         anyway=yes,
     )
-    _on_hub(Hub(kubeconfig, context), namespace or own_namespace(), lambda hub: join(hub, wanted, say))
+    with on_hub(at) as hub:
+        join(hub, namespace or own_namespace(), wanted, say)
 
 
 def _minified(kubeconfig: BinaryIO, context: str) -> bytes:
@@ -235,17 +233,17 @@ def _minified(kubeconfig: BinaryIO, context: str) -> bytes:
 @cluster_name_argument
 @reason_option
 @hub_options
-def cordon(name: str, reason: str, kubeconfig: str, context: str) -> None:
+def cordon(name: str, reason: str, at: HubOptions) -> None:
     """Stop dispatching to a cluster. Gangs that run there keep running."""
-    _change(name, Hub(kubeconfig, context), {"cordoned": True, **_because(reason)})
+    _change(name, at, {"cordoned": True, **_because(reason)})
 
 
 @clusters.command(epilog=examples("kubectl aw clusters uncordon east"))
 @cluster_name_argument
 @hub_options
-def uncordon(name: str, kubeconfig: str, context: str) -> None:
+def uncordon(name: str, at: HubOptions) -> None:
     """Dispatch to a cluster again, after cordon or drain."""
-    _change(name, Hub(kubeconfig, context), {"cordoned": False, "drain": False, "cordonReason": None})
+    _change(name, at, {"cordoned": False, "drain": False, "cordonReason": None})
 
 
 @clusters.command(
@@ -258,9 +256,9 @@ def uncordon(name: str, kubeconfig: str, context: str) -> None:
 @cluster_name_argument
 @reason_option
 @hub_options
-def drain(name: str, reason: str, kubeconfig: str, context: str) -> None:
+def drain(name: str, reason: str, at: HubOptions) -> None:
     """Empty a cluster. Nothing is dispatched to it, and the gangs that run there are requeued."""
-    _change(name, Hub(kubeconfig, context), {"cordoned": True, "drain": True, **_because(reason)})
+    _change(name, at, {"cordoned": True, "drain": True, **_because(reason)})
 
 
 @clusters.command(
@@ -273,31 +271,29 @@ def drain(name: str, reason: str, kubeconfig: str, context: str) -> None:
 @force_option
 @own_namespace_option
 @hub_options
-def remove(name: str, force: bool, namespace: str, kubeconfig: str, context: str) -> None:
+def remove(name: str, force: bool, namespace: str, at: HubOptions) -> None:
     """Remove a member cluster and the Secret that add created for it. Nothing inside the cluster is changed."""
-    _on_hub(
-        Hub(kubeconfig, context), namespace or own_namespace(), lambda hub: _remove(hub, name, force=force)
-    )
+    with on_hub(at) as hub:
+        _remove(hub, namespace or own_namespace(), name, force=force)
 
 
-async def _remove(hub: HubClient, name: str, *, force: bool) -> None:
-    from dispatcher.cli.operators.add_member import declared_secret
-    from dispatcher.cli.operators.hub_client import missing
+def _remove(hub: Hub, namespace: str, name: str, *, force: bool) -> None:
+    from dispatcher.cli.operators import members
 
-    found = await hub.find(name)
+    found = hub.member(name)
     if found is not None:
         _check_empty(found, force=force)
-        await hub.remove(found)
+        members.remove(hub, found)
         say(f"member cluster {name} removed")
-    removed = await hub.clear(name)
+    removed = members.clear(hub, namespace, name)
     for each in removed:
-        say(f"Secret {hub.namespace}/{each} removed")
+        say(f"Secret {namespace}/{each} removed")
     if found is None and not removed:
-        raise errors.CommandFailed(missing(name))
-    secret = declared_secret(found) if found else None
+        raise errors.CommandFailed(members.missing(name))
+    secret = members.declared_secret(found) if found else None
     if secret and secret.name not in removed:
-        say(f"The namespace {hub.namespace} has no Secret that add made for it; {secret.name} is left")
-    if not (await hub.members())["items"]:
+        say(f"The namespace {namespace} has no Secret that add made for it; {secret.name} is left")
+    if not hub.members()["items"]:
         now = as_typed(f"clusters add {HUB_CLUSTER}")
         say(
             f"None is left: ten minutes from now every gang goes to the hub itself. To have it take gangs now: {now}"
@@ -308,43 +304,33 @@ async def _clusters_and_leader(reports: Reports) -> tuple[Report, bool]:
     return await reports.clusters(), await reports.has_leader()
 
 
-def _members(hub: Hub) -> Json:
+def _members(at: HubOptions) -> Json:
     """The MemberClusters of the hub; none without a kubeconfig, and none, with a note, without an answer in time."""
-    from dispatcher.cli.operators.hub_client import HubClient, on_hub
     from dispatcher.kube.user_kubeconfig import has_kubeconfig
 
-    if not (hub.context or has_kubeconfig(hub.kubeconfig)):
+    if not (at.context or has_kubeconfig(at.kubeconfig)):
         return {}
-
-    def members(api: ApiCalls) -> Awaitable[Json]:
-        return HubClient(api, DEFAULT_NAMESPACE).members()
-
     try:
-        return run_coroutine(on_hub(hub, members, HUB_SECONDS))
+        with on_hub(at, seconds=HUB_SECONDS) as hub:
+            return hub.members()
     except errors.DispatcherError as error:
         if not isinstance(error.__cause__, errors.NotFound):  # then the hub has no members
             note(f"The free capacity is that of the last sample: {error}")
         return {}
 
 
-def _list_instead(output: Shape | None, again: bool, hub: Hub) -> None:
+def _list_instead(output: Shape | None, again: bool, at: HubOptions) -> None:
     if output is Shape.CSV or again:
         raise click.BadParameter(
             f"without a database there is neither --watch nor csv, and there is {NO_DATABASE}"
         )
     note(f"There is {NO_DATABASE}. This is what the hub says.")
-    _list(Output(output) if output else None, hub)
+    _list(Output(output) if output else None, at)
 
 
 def own_namespace(pod_namespace: Path = POD_NAMESPACE) -> str:
     """The namespace of the pod this runs in, else `default`."""
     return pod_namespace.read_text().strip() if pod_namespace.exists() else DEFAULT_NAMESPACE
-
-
-def _on_hub(hub: Hub, namespace: str, act: Callable[[HubClient], Awaitable[None]]) -> None:
-    from dispatcher.cli.operators.hub_client import HubClient, on_hub
-
-    run_coroutine(on_hub(hub, lambda api: act(HubClient(api, namespace))))
 
 
 def _shown(listed: Json, output: Output | None) -> str:
@@ -356,16 +342,14 @@ def _shown(listed: Json, output: Output | None) -> str:
     return as_table(listed["items"], datetime.now(UTC), terminal_width())
 
 
-def _change(name: str, hub: Hub, spec: Json) -> None:
-    from dispatcher.cli.operators.add_member import changed
+def _change(name: str, at: HubOptions, spec: Json) -> None:
+    from dispatcher.cli.operators import members
 
-    async def act(client: HubClient) -> None:
-        found = await client.member(name)
-        after = await client.change(found, spec)
-        was = "" if changed(found, after) else "already "
+    with on_hub(at) as hub:
+        found = members.find(hub, name)
+        after = members.change(hub, found, spec)
+        was = "" if members.changed(found, after) else "already "
         say(f"{name} is {was}{_scheduling_state(after['spec'])}")
-
-    _on_hub(hub, DEFAULT_NAMESPACE, act)
 
 
 def _scheduling_state(spec: Json) -> str:

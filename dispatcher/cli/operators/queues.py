@@ -7,16 +7,17 @@ gangs of one queue come from the database. Every command is safe to repeat.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from msgspec.structs import replace
 
 from dispatcher import errors
+from dispatcher.api.names import QUEUES_PATH
 from dispatcher.cli.command_group import CommandGroup, examples
 from dispatcher.cli.options import (
     DOCUMENTS,
-    Hub,
+    HubOptions,
     Output,
     as_typed,
     check_no_options,
@@ -30,6 +31,7 @@ from dispatcher.cli.query import (
     check_way,
     epilog,
     note,
+    on_hub,
     optional_database_option,
     patience,
     run_coroutine,
@@ -53,10 +55,11 @@ from dispatcher.core.queues.queue import StopPolicy
 from dispatcher.store.reports import Filter, Report, Reports
 
 if TYPE_CHECKING:
-    from dispatcher.cli.operators.queue_client import QueueClient
+    from dispatcher.cli.hub import Hub
     from dispatcher.cli.operators.queue_tree import QueueList
     from dispatcher.core.status.queue_status import QueueGangs
-    from dispatcher.kube.api_calls import Json
+
+Json = dict[str, Any]
 
 SHOW: Final = "show"
 """The command that `queues NAME` stands for."""
@@ -88,8 +91,6 @@ _MEANING: Final = {
         "being drained: nothing new is dispatched from it, and what runs is evicted and waits in it"
     ),
 }
-
-_Answer = TypeVar("_Answer")
 
 
 class QueueCommands(CommandGroup):
@@ -135,8 +136,7 @@ def queues(
     again: bool,
     every: float | None,
     database_url: str,
-    kubeconfig: str,
-    context: str,
+    at: HubOptions,
 ) -> None:
     """Show the queues as trees; or show, hold, drain and resume one.
 
@@ -158,8 +158,9 @@ def queues(
         if output in DOCUMENTS:
             from dispatcher.cli.operators.queue_tree import as_json
 
-            return written_as(as_json(_on_hub(Hub(kubeconfig, context), lambda hub: hub.queues())), output)
-        return _shown(_queues(Hub(kubeconfig, context), database_url), output)
+            with on_hub(at) as hub:
+                return written_as(as_json(hub.queues()), output)
+        return _shown(_queues(at, database_url), output)
 
     if is_watched(again, every):
         watch(look, every)
@@ -185,8 +186,7 @@ def show(
     again: bool,
     every: float | None,
     database_url: str,
-    kubeconfig: str,
-    context: str,
+    at: HubOptions,
 ) -> None:
     """Show one queue: settings, amounts, and pending gangs in order.
 
@@ -196,7 +196,7 @@ def show(
     """
 
     def look() -> str:
-        listed = _queues(Hub(kubeconfig, context), database_url)
+        listed = _queues(at, database_url)
         _check_declared(listed, name)
         gangs = _gangs(database_url, listed.leaves_below(name)) if database_url else None
         return _told(listed, name, gangs, output)
@@ -211,9 +211,9 @@ def show(
 @queues.command(epilog=examples("kubectl aw queues hold team-a", "kubectl aw queues resume team-a"))
 @queue_name_argument
 @hub_options
-def hold(name: str, kubeconfig: str, context: str) -> None:
+def hold(name: str, at: HubOptions) -> None:
     """Dispatch nothing new from a queue and all queues below it. Gangs that run keep running."""
-    _stop(name, StopPolicy.HOLD, Hub(kubeconfig, context))
+    _stop(name, StopPolicy.HOLD, at)
 
 
 @queues.command(
@@ -225,25 +225,25 @@ def hold(name: str, kubeconfig: str, context: str) -> None:
 )
 @queue_name_argument
 @hub_options
-def drain(name: str, kubeconfig: str, context: str) -> None:
+def drain(name: str, at: HubOptions) -> None:
     """Empty a queue and all queues below it. Nothing new is dispatched, and the gangs that run are evicted.
 
     The gangs wait in the queue by their age, and are dispatched anew once it is resumed.
     """
-    _stop(name, StopPolicy.HOLD_AND_DRAIN, Hub(kubeconfig, context))
+    _stop(name, StopPolicy.HOLD_AND_DRAIN, at)
 
 
 @queues.command(epilog=examples("kubectl aw queues resume team-a"))
 @queue_name_argument
 @hub_options
-def resume(name: str, kubeconfig: str, context: str) -> None:
+def resume(name: str, at: HubOptions) -> None:
     """Dispatch from a queue again, after hold or drain."""
-    _stop(name, StopPolicy.NONE, Hub(kubeconfig, context))
+    _stop(name, StopPolicy.NONE, at)
 
 
-def _stop(name: str, policy: StopPolicy, hub: Hub) -> None:
-    async def act(client: QueueClient) -> tuple[QueueList, StopPolicy]:
-        listed = _listed(await client.queues())
+def _stop(name: str, policy: StopPolicy, at: HubOptions) -> None:
+    with on_hub(at) as hub:
+        listed = _listed(hub.queues())
         if name.count("/") == 1:
             raise errors.CommandFailed(
                 f"{name} is not a DispatchQueue. A node of MCAD's trees has no stopPolicy: "
@@ -253,13 +253,20 @@ def _stop(name: str, policy: StopPolicy, hub: Hub) -> None:
         found = listed.items[name]
         before = StopPolicy((found.get("spec") or {}).get("stopPolicy") or StopPolicy.NONE)
         if before is not policy:
-            await client.set_stop_policy(found, None if policy is StopPolicy.NONE else policy.value)
-        return listed, before
-
-    listed, before = _on_hub(hub, act)
+            _set_stop_policy(hub, found, None if policy is StopPolicy.NONE else policy.value)
     say(f"{name} is {'already ' if before is policy else ''}{_MEANING[policy]}")
     if stopped := _stopped_above(listed, name):
         note(f"{stopped}, which counts for {name}, too.")
+
+
+def _set_stop_policy(hub: Hub, found: Json, policy: str | None) -> None:
+    from dispatcher.kube import paths
+
+    name = found["metadata"]["name"]
+    try:
+        hub.merge(f"{QUEUES_PATH}/{paths.segment(name)}", found, {"spec": {"stopPolicy": policy}})
+    except errors.NotFound as error:
+        raise errors.CommandFailed(f"the DispatchQueue {name} was deleted meanwhile") from error
 
 
 def _stopped_above(listed: QueueList, name: str) -> str:
@@ -271,25 +278,36 @@ def _stopped_above(listed: QueueList, name: str) -> str:
     return f"Queue {above.stopped_by} above it has the stopPolicy {above.stop_policy.value}"
 
 
-def _on_hub(hub: Hub, act: Callable[[QueueClient], Awaitable[_Answer]]) -> _Answer:
-    from dispatcher.cli.operators.hub_client import on_hub
-    from dispatcher.cli.operators.queue_client import QueueClient
-
-    return run_coroutine(on_hub(hub, lambda api: act(QueueClient(api))))
-
-
-def _queues(hub: Hub, database_url: str) -> QueueList:
+def _queues(at: HubOptions, database_url: str) -> QueueList:
     """All queues; the use of MCAD's nodes is that of the database, if there is one."""
     from dispatcher.cli.operators.queue_tree import QueueList
 
-    async def both(client: QueueClient) -> tuple[Json, list[Json] | None]:
-        return await client.queues(), await client.quota_subtrees()
-
-    listed, subtrees = _on_hub(hub, both)
+    with on_hub(at) as hub:
+        listed, subtrees = hub.queues(), _quota_subtrees(hub)
     if subtrees is None:
         note("The hub does not allow to list QuotaSubtrees: MCAD's trees are not shown.")
     gangs = _holders(database_url) if subtrees and database_url else None
     return QueueList.of(listed, subtrees or (), gangs)
+
+
+def _quota_subtrees(hub: Hub) -> list[Json] | None:
+    """The QuotaSubtrees of all namespaces, each with its apiVersion; None if they may not be listed.
+
+    A version that the hub does not serve has none.
+    """
+    from dispatcher.core.queues.quota_subtrees import API_VERSIONS
+    from dispatcher.kube import paths
+
+    found: list[Json] = []
+    for version in API_VERSIONS:
+        try:
+            listed = hub.client.get(paths.collection(version, "quotasubtrees"))
+        except errors.NotFound:
+            continue
+        except errors.Forbidden:
+            return None
+        found += ({**each, "apiVersion": version} for each in listed.get("items") or ())
+    return found
 
 
 def _holders(database_url: str) -> QueueGangs | None:

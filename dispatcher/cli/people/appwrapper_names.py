@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dispatcher import errors
+from dispatcher.cli.options import HubOptions
 
 if TYPE_CHECKING:
-    from dispatcher.cli.user_hub import UserHub
+    from dispatcher.cli.hub import Found, Hub
 
 Json = dict[str, Any]
 
@@ -24,12 +25,12 @@ def names_on_hub(context: click.Context, _parameter: click.Parameter, incomplete
 
     After NAMESPACE/ they are those of that namespace.
     """
-    from dispatcher.cli.user_hub import UserHub
+    from dispatcher.cli.hub import Hub
 
     given = context.params
     written, slash, _ = incomplete.rpartition("/")
     with contextlib.suppress(errors.DispatcherError):
-        with UserHub(given.get("kubeconfig") or "", given.get("context") or "") as hub:
+        with Hub(HubOptions(given.get("kubeconfig") or "", given.get("context") or "")) as hub:
             found = hub.appwrappers(written or given.get("namespace") or hub.namespace)
         names = [f"{written}{slash}{each['metadata']['name']}" for each in found]
         typed = given.get("names") or ()
@@ -97,15 +98,20 @@ def name_in_database(name: str, namespace: str, *, everywhere: bool, is_uid: boo
     return last, where
 
 
-def find_appwrappers(
-    hub: UserHub, name: str, selector: str, namespace: str, *, everywhere: bool
-) -> list[Json]:
-    """The AppWrappers of a name or a selector, the newest first; raises `CommandFailed` if there are none."""
-    from dispatcher.cli.people.appwrapper_client import AppWrapperClient
+def find_appwrapper(hub: Hub, namespace: str, name: str) -> Found:
+    """The AppWrapper of that name; raises `CommandFailed` if there is none."""
+    found = hub.appwrapper(namespace, name)
+    if found is None:
+        remedy = f"see those there are with kubectl get aw -n {namespace}, or name another namespace"
+        raise errors.CommandFailed(unknown_name(name, namespace, hub.names(namespace), f": {remedy}"))
+    return found
 
+
+def find_appwrappers(hub: Hub, name: str, selector: str, namespace: str, *, everywhere: bool) -> list[Json]:
+    """The AppWrappers of a name or a selector, the newest first; raises `CommandFailed` if there are none."""
     if name and ("/" in name or not everywhere):
         within, last = parts(name, namespace)
-        return [AppWrapperClient(hub.client).find(within or hub.namespace, last).raw]
+        return [find_appwrapper(hub, within or hub.namespace, last).raw]
     where = "" if everywhere else namespace or hub.namespace
     found = hub.appwrappers(where, selector, parts(name, "")[1] if name else "")
     if not found and name:

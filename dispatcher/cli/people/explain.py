@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from dispatcher.cli.options import (
     DOCUMENTS,
-    Hub,
+    HubOptions,
     Output,
     all_namespaces_option,
     filename_option,
@@ -41,9 +41,9 @@ from dispatcher.cli.query import (
     epilog,
     needs_database,
     note,
+    on_hub,
     optional_database_option,
     patience,
-    reading_hub,
     reads_database,
     run_coroutine,
     source_namespace_option,
@@ -150,8 +150,7 @@ def explain(
     priority: int | None,
     without: Sequence[str],
     output: Output | None,
-    kubeconfig: str,
-    context: str,
+    at: HubOptions,
     database_url: str,
 ) -> None:
     """Explain why an AppWrapper waits, and what would dispatch it. Holders of what it needs are named.
@@ -165,7 +164,7 @@ def explain(
     asks = ("changes", "gone", "priority", "without")
     reads_database(command, database_url, *asks, needed=THE_SNAPSHOT)
     if not reads_database(command, database_url, "uid"):
-        _explain_from_status(kubeconfig, context, selector, name, namespace, output, everywhere=everywhere)
+        _explain_from_status(at, selector, name, namespace, output, everywhere=everywhere)
         return
     name, namespace = name_in_database(name, namespace, everywhere=everywhere, is_uid=uid)
     snapshot = _read(database_url)
@@ -182,8 +181,7 @@ def explain(
 
 
 def _explain_from_status(
-    kubeconfig: str,
-    context: str,
+    at: HubOptions,
     selector: str,
     name: str,
     namespace: str,
@@ -194,7 +192,7 @@ def _explain_from_status(
     from dispatcher.cli.people.status_explanation import StatusExplanation
 
     check_one_of(name, selector)
-    with reading_hub(kubeconfig, context) as hub:
+    with on_hub(at) as hub:
         found = find_appwrappers(hub, name, selector, namespace, everywhere=everywhere)
     explanations = [StatusExplanation(each, datetime.now(UTC)) for each in found]
     if output in DOCUMENTS:
@@ -230,8 +228,7 @@ def would(
     without: Sequence[str],
     output: Output | None,
     database_url: str,
-    kubeconfig: str,
-    context: str,
+    at: HubOptions,
 ) -> None:
     """Say what would happen if a file were submitted now. Nothing is submitted.
 
@@ -245,17 +242,16 @@ def would(
         raise click.BadParameter(needs_database("would", THE_SNAPSHOT))
     from dispatcher.kube.user_kubeconfig import has_kubeconfig
 
-    if context and not has_kubeconfig(kubeconfig):
+    if at.context and not has_kubeconfig(at.kubeconfig):
         raise click.BadParameter("--context is one of a kubeconfig: give --kubeconfig or KUBECONFIG, too")
     from dispatcher.cli.files.documents import LARGEST_FILE, objects_in
     from dispatcher.core.model.record import Phase
 
     files = [(getattr(each, "name", "<stdin>"), each.read(LARGEST_FILE + 1)) for each in filename]
     written = [(name, raw) for name, content in files for raw in objects_in(name, content)]
-    hub = Hub(kubeconfig, context)
     snapshot = _read(database_url)
-    read, others = _proposals(snapshot, written, namespace, _namespace_of(hub))
-    proposed, facts = _with_facts(snapshot, read, hub, without or ())
+    read, others = _proposals(snapshot, written, namespace, _namespace_of(at))
+    proposed, facts = _with_facts(snapshot, read, at, without or ())
     proposals = [each.record for each in proposed]
     queued = [each for each in proposals if each.phase is Phase.QUEUED]
     world = snapshot.world.with_pending(queued)
@@ -271,25 +267,25 @@ def would(
     _show(told, output, others)
 
 
-def _namespace_of(hub: Hub) -> str:
+def _namespace_of(at: HubOptions) -> str:
     """The namespace of the context; `default` without a kubeconfig that can be read."""
     from dispatcher.kube.user_kubeconfig import read_kubeconfig
 
     try:
-        found = read_kubeconfig(hub.kubeconfig)
+        found = read_kubeconfig(at.kubeconfig)
     except SettingsError:
         return DEFAULT_NAMESPACE  # the note about the hub says why
-    return found.namespace(hub.context) if found else DEFAULT_NAMESPACE
+    return found.namespace(at.context) if found else DEFAULT_NAMESPACE
 
 
 def _with_facts(
-    snapshot: Snapshot, proposals: list[Proposal], hub: Hub, without: Collection[str]
+    snapshot: Snapshot, proposals: list[Proposal], at: HubOptions, without: Collection[str]
 ) -> tuple[list[Proposal], dict[str, AuthorFacts]]:
     """The proposals with the defaults of their pods in each cluster, and the facts about each, by uid."""
     from dispatcher.cli.people.author import AuthorFacts, HubFacts
     from dispatcher.core.intake.proposal import known_defaults, with_pod_defaults
 
-    asked = _ask_hub(proposals, hub)
+    asked = _ask_hub(proposals, at)
     clusters = [each for each in snapshot.world.clusters if each.name not in without]
     not_asked = HubFacts(defaults=None, unread=("the defaults of pods on the hub are not known",))
     changed, facts, unknown = [], {}, dict[str, None]()
@@ -316,23 +312,24 @@ def _with_facts(
     return changed, facts
 
 
-def _ask_hub(proposals: list[Proposal], hub: Hub) -> dict[str, HubFacts]:
+def _ask_hub(proposals: list[Proposal], at: HubOptions) -> dict[str, HubFacts]:
     """The facts of each proposal, by uid; empty, with a note, if no hub is named or the hub does not answer."""
     import asyncio
 
+    from dispatcher.cli.hub import Hub
     from dispatcher.cli.people.author import AuthorClient
     from dispatcher.kube.discovery import Discovery
-    from dispatcher.kube.user_client import AsyncUserClient, UserClient
-    from dispatcher.kube.user_kubeconfig import access_of, has_kubeconfig
+    from dispatcher.kube.user_client import AsyncUserClient
+    from dispatcher.kube.user_kubeconfig import has_kubeconfig
 
     async def ask() -> dict[str, HubFacts]:
-        with UserClient(access_of(hub.kubeconfig, hub.context)) as client:
-            calls = AsyncUserClient(client)
+        with Hub(at) as hub:
+            calls = AsyncUserClient(hub.client)
             async with asyncio.timeout(HUB_SECONDS):
                 author = AuthorClient(calls, Discovery(calls))
                 return {each.record.uid: await author.facts_of(each) for each in proposals}
 
-    if not has_kubeconfig(hub.kubeconfig):
+    if not has_kubeconfig(at.kubeconfig):
         note("Without a kubeconfig, rights of the author do not count.")
         return {}
     try:

@@ -15,11 +15,13 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 import click
+import orjson
 from msgspec import Struct
 
+from dispatcher import errors
+from dispatcher.cli.hub import Found
 from dispatcher.cli.options import Goal
 from dispatcher.cli.parameter_types import duration
-from dispatcher.cli.people.appwrapper_client import AppWrapperClient, Found, TimeIsUp
 from dispatcher.cli.query import note
 from dispatcher.cli.screens.output import put
 from dispatcher.cli.screens.tables import state_in_words
@@ -28,7 +30,18 @@ from dispatcher.text import one_line
 
 Json = dict[str, Any]
 
+LONGEST_WATCH: Final = 300
+"""Seconds after which a watch begins anew: a proxy may cut a silent one."""
+PAUSE_SECONDS: Final = 1.0
+"""Seconds before a hub that did not answer is asked again."""
+
 _RUNNING: Final = frozenset({"Running", "RunningHoldCompletion"})
+
+
+class TimeIsUp(errors.CommandFailed):
+    """The AppWrapper did not reach the expected state in time; the exit code is that of timeout(1)."""
+
+    exit_code = 124
 
 
 class Wait(StrEnum):
@@ -134,17 +147,17 @@ def _watch(
 ) -> None:
     try:
         with client:
-            for news in _news(AppWrapperClient(client), found, until):
+            for news in _news(client, found, until):
                 put((found.key, news))
     except Exception as error:  # noqa: BLE001  # the edge of a thread: the other one raises it
         put((found.key, error))
 
 
-def _news(client: AppWrapperClient, found: Found, until: _Until) -> Iterator[_News]:
+def _news(client: UserClient, found: Found, until: _Until) -> Iterator[_News]:
     """The news of one AppWrapper; the last one has a code."""
     said = ""
     try:
-        for raw in client.states(found, until.ends):
+        for raw in states(client, found, until.ends):
             before, said = said, progress(raw)
             code = {Wait.GOES_ON: None, Wait.REACHED: 0, Wait.FAILED: 1}[wait_for(raw, until.goal)]
             if said != before or code is not None:
@@ -154,3 +167,53 @@ def _news(client: AppWrapperClient, found: Found, until: _Until) -> Iterator[_Ne
         yield _News(problem="was deleted", code=1)
     except TimeIsUp:
         yield _News(problem=f"is not {until.goal} after {until.timeout}: {said}", code=TimeIsUp.exit_code)
+
+
+def states(client: UserClient, found: Found, ends: float | None) -> Iterator[Json]:
+    """The AppWrapper as it is and after each change, until it is deleted.
+
+    Raises `TimeIsUp` at the monotonic time `ends`.
+    """
+    uid = found.raw["metadata"]["uid"]
+    while True:
+        try:
+            for raw in _until_cut(client, found, ends):
+                if raw is None or raw["metadata"]["uid"] != uid:
+                    return
+                yield raw
+        except (errors.Unavailable, errors.Expired):
+            time.sleep(max(0.0, _left(ends, PAUSE_SECONDS)))
+        if _left(ends, 1) <= 0:
+            raise TimeIsUp("")
+
+
+def _until_cut(client: UserClient, found: Found, ends: float | None) -> Iterator[Json | None]:
+    """The AppWrapper now and after each change, until the server ends the watch; None once it is deleted."""
+    collection, _, name = found.path.rpartition("/")
+    query = {"fieldSelector": f"metadata.name={name}"}
+    listed = client.get(collection, query)
+    if not listed.get("items"):
+        yield None
+        return
+    yield listed["items"][0]
+    seconds = _left(ends, LONGEST_WATCH)
+    watched = {
+        **query,
+        "watch": "1",
+        "resourceVersion": listed["metadata"]["resourceVersion"],
+        "timeoutSeconds": str(max(1, int(seconds))),
+    }
+    for line in client.lines(collection, watched, max(0.1, seconds)):
+        event = orjson.loads(line)
+        match event["type"]:
+            case "ERROR":
+                return
+            case "DELETED":
+                yield None
+            case _:
+                yield event["object"]
+
+
+def _left(ends: float | None, most: float) -> float:
+    """The seconds that are left, at most `most`."""
+    return most if ends is None else min(most, ends - time.monotonic())

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from dispatcher import errors
-from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.api.names import HUB_CLUSTER, MEMBERS_PATH
+from dispatcher.cli.hub import LIVE, out_of_sight
 from dispatcher.cli.screens.held_gangs import BoundPod, Owners, held_gangs, pods_of
 from dispatcher.cli.screens.output import UNKNOWN
 from dispatcher.cli.screens.tables import Heading, table
-from dispatcher.cli.user_hub import LIVE, out_of_sight
 from dispatcher.core.model.quantity import QuantityError, amount, in_words
 from dispatcher.core.model.resources import PODS, Resources, gpus
 from dispatcher.kube import paths
 from dispatcher.text import name_of
 
 if TYPE_CHECKING:
-    from dispatcher.cli.user_hub import UserHub
+    from dispatcher.cli.hub import Hub
     from dispatcher.kube.user_client import UserClient
 
 Json = dict[str, Any]
@@ -61,9 +61,9 @@ class NodeReport(Struct, frozen=True):
     nodes: Sequence[SeenNode]
 
     @classmethod
-    def read(cls, hub: UserHub, namespace: str, selector: str) -> tuple[NodeReport, list[str]]:
+    def read(cls, hub: Hub, namespace: str, selector: str) -> tuple[NodeReport, list[str]]:
         """The report, and sentences about everything that cannot be seen."""
-        members, unseen = hub.members()
+        members, unseen = _members(hub)
         sentences = [f"Member clusters cannot be seen: {unseen}"] if unseen else []
         clusters = [each["metadata"]["name"] for each in members] or [HUB_CLUSTER]
         owners, said = _owners(hub, namespace)
@@ -128,7 +128,17 @@ def _node(cluster: str, raw: Json, pods: Sequence[BoundPod], owners: Owners, *, 
     )
 
 
-def _owners(hub: UserHub, namespace: str) -> tuple[Owners, list[str]]:
+def _members(hub: Hub) -> tuple[list[Json], str]:
+    """The MemberClusters, and why they cannot be seen; the reason is empty if they can."""
+    try:
+        return list(hub.client.items(MEMBERS_PATH)), ""
+    except errors.NotFound:
+        return [], ""
+    except errors.Forbidden as error:
+        return [], str(error)
+
+
+def _owners(hub: Hub, namespace: str) -> tuple[Owners, list[str]]:
     """The gangs of all namespaces, else those of one, with a sentence that says so."""
     try:
         return Owners(held_gangs(hub.appwrappers(""), {})), []

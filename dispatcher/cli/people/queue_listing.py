@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from dispatcher.cli.options import (
     ALL_NAMESPACES,
+    HubOptions,
     all_namespaces_option,
     hub_options,
     selector_option,
@@ -22,8 +23,8 @@ from dispatcher.cli.query import (
     laid_out,
     needs_database,
     note,
+    on_hub,
     queue_option,
-    reading_hub,
     reads_database,
     shape_option,
     show_report,
@@ -90,8 +91,7 @@ def show_queue(
     queue: str,
     again: bool,
     every: float | None,
-    kubeconfig: str,
-    context: str,
+    at: HubOptions,
     database_url: str,
 ) -> None:
     """Show the pending queue, and why each AppWrapper is pending. The order is that of scheduling.
@@ -110,7 +110,7 @@ def show_queue(
         if is_database:
             report = with_true_advice(ask(database_url, lambda reports: reports.queue(of)))
             return _Pending(with_starts(report, database_url))
-        return _pending_in_statuses(kubeconfig, context, selector, of, everywhere=everywhere)
+        return _pending_in_statuses(at, selector, of, everywhere=everywhere)
 
     if is_watched(again, every):
         watch(lambda: look().laid_out(output), every)
@@ -131,14 +131,12 @@ class _Pending(Struct, frozen=True):
         return laid_out(self.report, output, QUEUE, QUEUE_WIDE, nothing=self.nothing)
 
 
-def _pending_in_statuses(
-    kubeconfig: str, context: str, selector: str, of: Filter, *, everywhere: bool
-) -> _Pending:
+def _pending_in_statuses(at: HubOptions, selector: str, of: Filter, *, everywhere: bool) -> _Pending:
     from dispatcher.cli.screens.appwrapper_status import outside, pending_report
 
     if "/" in of.queue:
         raise click.BadParameter(needs_database("a node of MCAD's trees (TREE/NODE)"))
-    with reading_hub(kubeconfig, context) as hub:
+    with on_hub(at) as hub:
         where = ALL_NAMESPACES if everywhere else of.namespace or hub.namespace
         found = hub.appwrappers(where, selector)
     nothing = f"Nothing waits in namespace {where}." if where else NOTHING_WAITS

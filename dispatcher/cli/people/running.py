@@ -12,6 +12,7 @@ from dispatcher.cli.command_group import examples
 from dispatcher.cli.options import (
     ALL_NAMESPACES,
     DOCUMENTS,
+    HubOptions,
     Output,
     all_namespaces_option,
     hub_namespace_option,
@@ -19,13 +20,14 @@ from dispatcher.cli.options import (
     output_option,
     selector_option,
 )
-from dispatcher.cli.query import note
+from dispatcher.cli.query import note, on_hub
 from dispatcher.cli.screens.output import put, say, shown_as, terminal_width
 
 if TYPE_CHECKING:
+    from dispatcher.cli.hub import Hub
     from dispatcher.cli.screens.held_gangs import BoundPod, HeldGang, Place
-    from dispatcher.cli.user_hub import UserHub
     from dispatcher.core.kinds.pod_defaults import PodDefaults
+    from dispatcher.kube.user_client import UserClient
 
 Json = dict[str, Any]
 
@@ -54,9 +56,7 @@ NOTHING_RUNS: Final = "No gang holds capacity{}."
 @all_namespaces_option
 @selector_option
 @hub_options
-def running(
-    output: Output | None, namespace: str, everywhere: bool, selector: str, kubeconfig: str, context: str
-) -> None:
+def running(output: Output | None, namespace: str, everywhere: bool, selector: str, at: HubOptions) -> None:
     """Show the gangs that hold capacity: where, since when, GPUs.
 
     GPU is what the dispatcher charges: the demand, or what the pods of a gang that grew hold. BOUND are the GPUs of the
@@ -68,9 +68,8 @@ def running(
     the LimitRanges and RuntimeClasses of the cluster add now, where the kubeconfig may read them.
     """
     from dispatcher.cli.screens.held_gangs import RunningReport, held_gangs
-    from dispatcher.cli.user_hub import UserHub
 
-    with UserHub(kubeconfig, context) as hub:
+    with on_hub(at) as hub:
         where = ALL_NAMESPACES if everywhere else namespace or hub.namespace
         raw = hub.appwrappers(where, selector)
         gangs = held_gangs(raw, _namespace_labels(hub, where), _defaults(hub, raw))
@@ -102,7 +101,7 @@ def running(
     "--selector", "-l", default="", metavar="SELECTOR", help="Only nodes with these labels, such as gpu=a100."
 )
 @hub_options
-def nodes(output: Output | None, namespace: str, selector: str, kubeconfig: str, context: str) -> None:
+def nodes(output: Output | None, namespace: str, selector: str, at: HubOptions) -> None:
     """Show the GPUs of each node: by gang, free, cordoned, tainted.
 
     Pods that belong to no AppWrapper are counted as "no AppWrapper"; -o wide names them. FREE counts the GPUs that no
@@ -112,9 +111,8 @@ def nodes(output: Output | None, namespace: str, selector: str, kubeconfig: str,
     of one namespace are counted, and FREE is unknown. Member clusters are read through the contexts of their names.
     """
     from dispatcher.cli.people.node_report import NodeReport
-    from dispatcher.cli.user_hub import UserHub, asking
 
-    with UserHub(kubeconfig, context) as hub, asking():
+    with on_hub(at) as hub:
         report, sentences = NodeReport.read(hub, namespace or hub.namespace, selector)
     if output in DOCUMENTS:
         say(shown_as(report.as_value(), output))
@@ -126,7 +124,7 @@ def nodes(output: Output | None, namespace: str, selector: str, kubeconfig: str,
         note(sentence)
 
 
-def _namespace_labels(hub: UserHub, namespace: str) -> Mapping[str, Mapping[str, str]]:
+def _namespace_labels(hub: Hub, namespace: str) -> Mapping[str, Mapping[str, str]]:
     """The labels that name queues, by namespace, as far as the kubeconfig may read namespaces."""
     from dispatcher import errors
     from dispatcher.kube import paths
@@ -143,34 +141,66 @@ def _namespace_labels(hub: UserHub, namespace: str) -> Mapping[str, Mapping[str,
     return {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in listed}
 
 
-def _defaults(hub: UserHub, appwrappers: Iterable[Json]) -> dict[Place, PodDefaults]:
+def _defaults(hub: Hub, appwrappers: Iterable[Json]) -> dict[Place, PodDefaults]:
     """What clusters add to the pods of gangs that hold capacity there; what cannot be read is named on stderr.
 
-    One read for each cluster and namespace, and one for each RuntimeClass there.
+    One read for each cluster and namespace, and one for each RuntimeClass there. A cluster out of sight adds nothing:
+    its pods are missing, too, and `_pods` says so.
     """
     from dispatcher.cli.screens.held_gangs import runtime_classes_by_place
 
     found = {}
     for (cluster, namespace), classes in runtime_classes_by_place(appwrappers).items():
-        defaults, unread = hub.pod_defaults(cluster, namespace, classes)
-        for sentence in unread:
-            note(sentence)
-        found[cluster, namespace] = defaults
+        if client := hub.reach(cluster):
+            found[cluster, namespace] = _defaults_in(client, cluster, namespace, classes)
     return found
 
 
-def _pods(hub: UserHub, gangs: Iterable[HeldGang]) -> dict[str, list[BoundPod]]:
+def _defaults_in(client: UserClient, cluster: str, namespace: str, classes: Iterable[str]) -> PodDefaults:
+    from dispatcher import errors
+    from dispatcher.core.kinds.cluster_defaults import MOST_CLASSES
+    from dispatcher.core.kinds.pod_defaults import PodDefaults, default_requests, overhead
+    from dispatcher.kube import paths
+
+    requests: dict[str, object] = {}
+    try:
+        requests = default_requests(client.items(paths.collection("v1", "limitranges", namespace)))
+    except errors.ClusterError as error:
+        note(f"The LimitRanges of {namespace} in {cluster} are not counted, they cannot be read: {error}")
+    overheads: dict[str, dict[str, object]] = {}
+    for name in sorted(classes)[:MOST_CLASSES]:
+        try:
+            found = client.get(paths.item("node.k8s.io/v1", "runtimeclasses", "", name))
+            overheads[name] = overhead(found)
+        except errors.ClusterError as error:
+            note(f"RuntimeClass {name} in {cluster} is not counted, it cannot be read: {error}")
+    return PodDefaults(requests, {name: each for name, each in overheads.items() if each})
+
+
+def _pods(hub: Hub, gangs: Iterable[HeldGang]) -> dict[str, list[BoundPod]]:
     """The pods by cluster; a cluster that cannot be seen is absent, and named on stderr."""
+    from dispatcher import errors
+    from dispatcher.cli.hub import LIVE, out_of_sight
     from dispatcher.cli.screens.held_gangs import pods_of
+    from dispatcher.kube import paths
 
     namespaces: dict[str, set[str]] = {}
     for gang in gangs:
         namespaces.setdefault(gang.cluster, set()).add(gang.namespace)
     found = {}
     for cluster, wanted in namespaces.items():
-        pods, unseen = hub.pods(cluster, sorted(wanted))
-        for sentence in unseen:
-            note(sentence)
-        if not unseen:
-            found[cluster] = pods_of(pods)
+        client = hub.reach(cluster)
+        if client is None:
+            note(out_of_sight(cluster))
+            continue
+        try:
+            found[cluster] = [
+                pod
+                for namespace in sorted(wanted)
+                for pod in pods_of(
+                    client.items(paths.collection("v1", "pods", namespace), {"fieldSelector": LIVE})
+                )
+            ]
+        except errors.ClusterError as error:
+            note(f"The pods in {cluster} cannot be seen: {error}")
     return found

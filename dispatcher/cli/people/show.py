@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dispatcher.cli.options import (
+    HubOptions,
     all_namespaces_option,
     hub_options,
     selector_option,
@@ -28,7 +29,7 @@ from dispatcher.cli.query import (
     epilog,
     needs_database,
     note,
-    reading_hub,
+    on_hub,
     reads_database,
     shape_option,
     source_namespace_option,
@@ -80,8 +81,7 @@ def show(
     all_of_it: bool,
     again: bool,
     every: float | None,
-    kubeconfig: str,
-    context: str,
+    at: HubOptions,
     database_url: str,
 ) -> None:
     """Show an AppWrapper: its state, its attempts and its timeline.
@@ -94,7 +94,7 @@ def show(
     """
     if not reads_database(command, database_url, "uid", "all_of_it"):
         _show_from_status(
-            lambda: _statuses(kubeconfig, context, selector, name, namespace, everywhere=everywhere),
+            lambda: _statuses(at, selector, name, namespace, everywhere=everywhere),
             output,
             every,
             again=again,
@@ -121,12 +121,12 @@ def show(
 
 
 def _statuses(
-    kubeconfig: str, context: str, selector: str, name: str, namespace: str, *, everywhere: bool
+    at: HubOptions, selector: str, name: str, namespace: str, *, everywhere: bool
 ) -> list[StatusDescription]:
     from dispatcher.cli.screens.status_description import StatusDescription
 
     check_one_of(name, selector)
-    with reading_hub(kubeconfig, context) as hub:
+    with on_hub(at) as hub:
         found = find_appwrappers(hub, name, selector, namespace, everywhere=everywhere)
     return [StatusDescription(each, datetime.now(UTC)) for each in found]
 

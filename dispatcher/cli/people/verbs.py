@@ -12,15 +12,15 @@ import click
 
 from dispatcher import errors
 from dispatcher.cli.command_group import examples
-from dispatcher.cli.options import Goal, hub_namespace_option, hub_options
+from dispatcher.cli.options import Goal, HubOptions, hub_namespace_option, hub_options
 from dispatcher.cli.parameter_types import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber, Word, duration
-from dispatcher.cli.people.appwrapper_names import names_on_hub, parts
-from dispatcher.cli.query import explained, note, reading_hub
+from dispatcher.cli.people.appwrapper_names import find_appwrapper, names_on_hub, parts
+from dispatcher.cli.query import explained, note, on_hub
 from dispatcher.cli.screens.output import put, say
 from dispatcher.text import one_line
 
 if TYPE_CHECKING:
-    from dispatcher.cli.people.appwrapper_client import AppWrapperClient, Found
+    from dispatcher.cli.hub import Found, Hub
 
 commands = click.Group()
 
@@ -127,15 +127,13 @@ def _epilog(codes: Sequence[str], *lines: str) -> str:
 @dry_run_option
 @hub_namespace_option
 @hub_options
-def hold(
-    names: Sequence[str], evict: bool, dry_run: bool, namespace: str, kubeconfig: str, context: str
-) -> None:
+def hold(names: Sequence[str], evict: bool, dry_run: bool, namespace: str, at: HubOptions) -> None:
     """Take AppWrappers out of the queue until they are released. This sets spec.suspend.
 
     A gang that is dispatched is held only with --evict, because its objects are deleted.
     """
 
-    def act(client: AppWrapperClient, found: Found) -> str:
+    def act(hub: Hub, found: Found) -> str:
         if _is_suspended(found):
             return "is already held"
         if _holds_objects(found) and not evict:
@@ -143,10 +141,10 @@ def hold(
                 f"{found.key} is dispatched to {found.raw['status']['cluster']}, and to hold it deletes its objects. "
                 "Nothing was changed; --evict does it"
             )
-        client.change(found, {"suspend": True})
+        hub.change(found, {"suspend": True})
         return "held"
 
-    _each(names, act, namespace, kubeconfig, context, is_dry=dry_run)
+    _each(names, act, namespace, at, is_dry=dry_run)
 
 
 @commands.command(
@@ -156,16 +154,16 @@ def hold(
 @dry_run_option
 @hub_namespace_option
 @hub_options
-def release(names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str, context: str) -> None:
+def release(names: Sequence[str], dry_run: bool, namespace: str, at: HubOptions) -> None:
     """Queue held AppWrappers again, by the age that they had. This clears spec.suspend."""
 
-    def act(client: AppWrapperClient, found: Found) -> str:
+    def act(hub: Hub, found: Found) -> str:
         if not _is_suspended(found):
             return "is not held"
-        client.change(found, {"suspend": False})
+        hub.change(found, {"suspend": False})
         return "released"
 
-    _each(names, act, namespace, kubeconfig, context, is_dry=dry_run)
+    _each(names, act, namespace, at, is_dry=dry_run)
 
 
 @commands.command(
@@ -184,19 +182,17 @@ def release(names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str
 @dry_run_option
 @hub_namespace_option
 @hub_options
-def priority(
-    number: int, names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str, context: str
-) -> None:
+def priority(number: int, names: Sequence[str], dry_run: bool, namespace: str, at: HubOptions) -> None:
     """Set the priority of AppWrappers; this writes spec.priority. The ceiling of the namespace still counts."""
 
-    def act(client: AppWrapperClient, found: Found) -> str:
+    def act(hub: Hub, found: Found) -> str:
         before = (found.raw.get("spec") or {}).get("priority", 0)
         if before == number:
             return f"has priority {number} already"
-        client.change(found, {"priority": number})
+        hub.change(found, {"priority": number})
         return f"has priority {number}, before {before}"
 
-    _each(names, act, namespace, kubeconfig, context, is_dry=dry_run)
+    _each(names, act, namespace, at, is_dry=dry_run)
 
 
 @commands.command(
@@ -208,14 +204,14 @@ def priority(
 @dry_run_option
 @hub_namespace_option
 @hub_options
-def cancel(names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str, context: str) -> None:
+def cancel(names: Sequence[str], dry_run: bool, namespace: str, at: HubOptions) -> None:
     """Delete AppWrappers, and with them everything that they created. Their history stays."""
 
-    def act(client: AppWrapperClient, found: Found) -> str:
-        client.delete(found)
+    def act(hub: Hub, found: Found) -> str:
+        hub.delete(found.path, found.raw)
         return "deleted"
 
-    _each(names, act, namespace, kubeconfig, context, is_dry=dry_run)
+    _each(names, act, namespace, at, is_dry=dry_run)
 
 
 @commands.command(
@@ -236,14 +232,13 @@ def cancel(names: Sequence[str], dry_run: bool, namespace: str, kubeconfig: str,
 @timeout_option
 @hub_namespace_option
 @hub_options
-def wait(name: str, goal: Goal, timeout: str, namespace: str, kubeconfig: str, context: str) -> None:
+def wait(name: str, goal: Goal, timeout: str, namespace: str, at: HubOptions) -> None:
     """Wait until an AppWrapper runs or is done. Each change of its state is printed. The hub is watched, not polled."""
-    from dispatcher.cli.people.appwrapper_client import AppWrapperClient
     from dispatcher.cli.people.following import follow
 
     where, last = parts(name, namespace)
-    with reading_hub(kubeconfig, context) as hub:
-        found = AppWrapperClient(hub.client).find(where or hub.namespace, last)
+    with on_hub(at) as hub:
+        found = find_appwrapper(hub, where or hub.namespace, last)
         follow(hub.client, [found], goal, timeout)
 
 
@@ -278,8 +273,7 @@ def submit(
     timeout: str,
     dry_run: bool,
     namespace: str,
-    kubeconfig: str,
-    context: str,
+    at: HubOptions,
 ) -> None:
     """Create the AppWrappers of a file. Nothing is created if one of them is malformed.
 
@@ -298,10 +292,9 @@ def submit(
         raise click.BadParameter("--dry-run creates nothing to wait for: leave out --wait or --dry-run")
     from dispatcher.cli.files.documents import LARGEST_FILE
     from dispatcher.cli.files.submission import submissions
-    from dispatcher.cli.people.appwrapper_client import AppWrapperClient
     from dispatcher.cli.people.following import follow
 
-    with reading_hub(kubeconfig, context) as hub:
+    with on_hub(at, is_dry=dry_run) as hub:
         written = submissions(
             getattr(given, "name", "<stdin>"), given.read(LARGEST_FILE + 1), namespace, hub.namespace
         )
@@ -310,10 +303,10 @@ def submit(
                 f"{other} not created: it makes no pods and is no AppWrapper; create it with kubectl apply first",
                 None,
             )
-        client, submitted = AppWrapperClient(hub.client, is_dry=dry_run), []
+        submitted = []
         for to, raw in written.appwrappers:
             try:
-                found = client.submit(to, raw)
+                found = hub.submit(to, raw)
             except errors.AlreadyExists as error:
                 raise errors.CommandFailed(
                     f"{to}/{raw['metadata']['name']} exists: nothing more was submitted. Delete it with kubectl aw "
@@ -342,20 +335,19 @@ def submit(
 )
 @hub_namespace_option
 @hub_options
-def logs(name: str, follow: bool, only_commands: bool, namespace: str, kubeconfig: str, context: str) -> None:
+def logs(name: str, follow: bool, only_commands: bool, namespace: str, at: HubOptions) -> None:
     """Print the log of a gang's head pod. With --commands, print kubectl commands for the logs of all its pods.
 
     The head is the pod that KubeRay marks as head, else the first pod by name. If the kubeconfig does not lead to the
     gang's cluster, the commands are printed.
     """
-    from dispatcher.cli.people.appwrapper_client import AppWrapperClient
     from dispatcher.cli.people.gang_logs import commands_for, find_pods, log_of
 
     if follow and only_commands:
         raise click.BadParameter("--follow prints a log, and --commands prints none: leave one of them out")
     where, last = parts(name, namespace)
-    with reading_hub(kubeconfig, context) as hub:
-        found = AppWrapperClient(hub.client).find(where or hub.namespace, last)
+    with on_hub(at) as hub:
+        found = find_appwrapper(hub, where or hub.namespace, last)
         cluster = (found.raw.get("status") or {}).get("cluster") or ""
         if not cluster:
             raise errors.CommandFailed(f"{found.key} has not been dispatched: it has no pods, so no logs")
@@ -376,10 +368,9 @@ _DRY: Final = " (dry run)"
 
 def _each(
     names: Sequence[str],
-    act: Callable[[AppWrapperClient, Found], str],
+    act: Callable[[Hub, Found], str],
     namespace: str,
-    kubeconfig: str,
-    context: str,
+    at: HubOptions,
     *,
     is_dry: bool,
 ) -> None:
@@ -387,18 +378,16 @@ def _each(
 
     A name that no AppWrapper can have ends the command before the first write.
     """
-    from dispatcher.cli.people.appwrapper_client import AppWrapperClient
-    from dispatcher.cli.user_hub import UserHub, asking
+    from dispatcher.cli.hub import Hub, asking
 
     wanted = [parts(name, namespace) for name in names]
     failed = False
-    with UserHub(kubeconfig, context) as hub:
-        client = AppWrapperClient(hub.client, is_dry=is_dry)
+    with Hub(at, is_dry=is_dry) as hub:
         for name, (where, last) in zip(names, wanted, strict=True):
             try:
                 with asking():
-                    found = client.find(where or hub.namespace, last)
-                    put(one_line(f"{found.key} {act(client, found)}{_DRY * is_dry}"), None)
+                    found = find_appwrapper(hub, where or hub.namespace, last)
+                    put(one_line(f"{found.key} {act(hub, found)}{_DRY * is_dry}"), None)
             except errors.TryAgain:
                 raise  # the others would not be answered either
             except errors.CommandFailed as error:

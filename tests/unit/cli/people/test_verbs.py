@@ -275,7 +275,7 @@ async def test_wait_that_takes_too_long_ends_with_124(ask: Run, hub: FakeApiServ
 async def test_wait_survives_a_hub_that_restarts(
     ask: Run, hub: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dispatcher.cli.people.appwrapper_client.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("dispatcher.cli.people.following.PAUSE_SECONDS", 0.0)
     hub.on("GET", COLLECTION, hang_up, listed(train("Queueing")), hang_up, listed(train("Completed", "hub")))
 
     assert (await ask("wait", "train", "--for", "done")).code == 0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dispatcher.cli.operators.add_member import changed, doubts
+from dispatcher.cli.operators.members import changed, doubts
 from dispatcher.kube.kubeconfig import connection
 from tests.commands import Ran, Run
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, refusal
