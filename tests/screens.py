@@ -25,6 +25,7 @@ from dispatcher.cli.operators import cluster_listing
 from dispatcher.cli.operators.queue_tree import QueueList, as_text, as_tree
 from dispatcher.cli.people.author import AuthorFacts
 from dispatcher.cli.people.explanation_report import Report
+from dispatcher.cli.screens.explanation import render
 from dispatcher.cli.screens.status_description import StatusDescription
 from dispatcher.core.model.record import Phase
 from dispatcher.core.scheduling.explanation import explain
@@ -76,10 +77,11 @@ OF_VALUES: Final[Mapping[str, Callable[[int], str]]] = {
     "queues": lambda width: as_tree(QueueList.of(test_queues.ALL), width),
     "show-status": lambda width: StatusDescription(SHOWN, SHOWN_AT).as_text(width),
     "queues-show": lambda width: as_text(QueueList.of(test_queues.ALL), "asr", width),
-    "explain": lambda width: _explained().as_text(width),
-    "would": lambda width: replace(
-        _explained(), author=AuthorFacts(("ada may not create Job (batch) in team-a",))
-    ).as_text(width),
+    "explain": lambda width: render(_explained().document(), width),
+    "would": lambda width: render(
+        replace(_explained(), author=AuthorFacts(("ada may not create Job (batch) in team-a",))).document(),
+        width,
+    ),
 }
 
 

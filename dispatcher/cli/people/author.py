@@ -64,13 +64,13 @@ class AuthorFacts(Struct, frozen=True):
     def lines(self) -> Iterator[str]:
         """The facts for people."""
         for each in self.denied or ():
-            yield f"  {each}: where the rights of authors are checked, the AppWrapper is refused"
+            yield f"{each}: where the rights of authors are checked, the AppWrapper is refused"
         if self.defaults.requests:
-            yield f"  with the LimitRange of its namespace, containers request {_amounts(self.defaults.requests)}"
+            yield f"with the LimitRange of its namespace, containers request {_amounts(self.defaults.requests)}"
         for name, of_class in self.defaults.overheads.items():
-            yield f"  with RuntimeClass {name}, each pod requests {_amounts(of_class)} more"
+            yield f"with RuntimeClass {name}, each pod requests {_amounts(of_class)} more"
         for cluster, defaults in self.smaller.items():
-            yield f"  in cluster {cluster}, {' and '.join(_differences(defaults, self.defaults))}"
+            yield f"in cluster {cluster}, {' and '.join(_differences(defaults, self.defaults))}"
 
 
 def _differences(defaults: PodDefaults, largest: PodDefaults) -> Iterator[str]:

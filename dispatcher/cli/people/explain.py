@@ -6,9 +6,9 @@ Both read the queue and the leader's last snapshot from the database, and decide
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 from msgspec import Struct, field
@@ -49,7 +49,6 @@ from dispatcher.cli.query import (
     source_namespace_option,
 )
 from dispatcher.cli.screens.output import put, say, shown_as, terminal_width
-from dispatcher.cli.screens.tables import state_in_words
 from dispatcher.errors import ClusterError, CommandFailed, InvalidFile, SettingsError
 from dispatcher.text import one_line
 
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from dispatcher.cli.files.submission import Beside
     from dispatcher.cli.people.author import AuthorFacts, HubFacts
     from dispatcher.cli.people.explanation_report import Report
+    from dispatcher.cli.screens.explanation import Document
     from dispatcher.core.intake.proposal import Proposal
     from dispatcher.core.model.record import Record
     from dispatcher.core.scheduling.world import World
@@ -171,36 +171,26 @@ def explain(
     record = _record(snapshot, name, namespace, is_uid=uid)
     world = snapshot.world
     if all(each.uid != record.uid for each in world.pending):
-        say(_not_pending(record, output))
+        _show([_not_pending(record)], output)
         if any(is_given(command, each) for each in asks):
             note(f"Nothing was planned: {record.key} is not pending.")
         return
     asked = WhatIf(changes or (), gone or (), priority, without or ())
     world = _changed(snapshot, world, asked, [record.uid])
-    _show(_explained(snapshot, world, [record.uid]), output)
+    _show_reports(_explained(snapshot, world, [record.uid]), output)
 
 
 def _explain_from_status(
-    at: HubOptions,
-    selector: str,
-    name: str,
-    namespace: str,
-    output: Output | None,
-    *,
-    everywhere: bool,
+    at: HubOptions, selector: str, name: str, namespace: str, output: Output | None, *, everywhere: bool
 ) -> None:
-    from dispatcher.cli.people.status_explanation import StatusExplanation
+    from dispatcher.cli.screens.appwrapper_status import AppWrapperStatus
+    from dispatcher.cli.screens.explanation import of_status
 
     check_one_of(name, selector)
     with on_hub(at) as hub:
         found = find_appwrappers(hub, name, selector, namespace, everywhere=everywhere)
-    explanations = [StatusExplanation(each, datetime.now(UTC)) for each in found]
-    if output in DOCUMENTS:
-        say(shown_as([each.as_value() for each in explanations], output))
-    else:
-        is_wide = output is Output.WIDE
-        width = None if is_wide else terminal_width()
-        put("\n\n".join(each.as_text(width, is_wide=is_wide) for each in explanations), output)
+    now, is_wide = datetime.now(UTC), output is Output.WIDE
+    _show([of_status(AppWrapperStatus(each, now), is_wide=is_wide) for each in found], output)
 
 
 @commands.command(
@@ -261,10 +251,10 @@ def would(
         if each.phase is not Phase.QUEUED:
             note(f"{each.key} is suspended: it would not be queued before it is resumed.")
             for line in facts[each.uid].lines() if each.uid in facts else ():
-                note(f"{each.key}: {line.strip()}.")
+                note(f"{each.key}: {line}.")
     reports = _explained(snapshot, world, [each.uid for each in queued])
     told = [replace(each, author=facts.get(each.explanation.record.uid), tells_age=True) for each in reports]
-    _show(told, output, others)
+    _show_reports(told, output, others)
 
 
 def _namespace_of(at: HubOptions) -> str:
@@ -464,31 +454,37 @@ def _explained(snapshot: Snapshot, world: World, uids: Sequence[str]) -> list[Re
     ]
 
 
-def _show(reports: list[Report], output: Output | None, others: Sequence[Beside] = ()) -> None:
+def _show_reports(reports: Sequence[Report], output: Output | None, others: Sequence[Beside] = ()) -> None:
     """Print the reports, and after them the objects of a file about which nothing was decided."""
-    from dispatcher.cli.people.explanation_report import as_text
+    from dispatcher.cli.people.explanation_report import age_of
 
-    if output in DOCUMENTS:
-        documents = [*(each.as_value() for each in reports), *(each.as_value() for each in others)]
-        say(shown_as(documents, output))
-        return
-    is_wide = output is Output.WIDE
-    shown = [as_text(reports, None if is_wide else terminal_width(), is_wide=is_wide)] if reports else []
     listed = "\n".join(
         f"{each} makes no pods and is no AppWrapper: nothing is decided about it." for each in others
     )
-    if shown or listed:
-        put("\n\n".join(filter(None, (*shown, listed))), output)
+    documents = [each.document(is_wide=output is Output.WIDE) for each in reports]
+    _show(documents, output, age_of(reports), listed, also=[each.as_value() for each in others])
 
 
-def _not_pending(record: Record, output: Output | None) -> str:
-    """The answer about an AppWrapper that is not in the queue."""
+def _show(
+    documents: Iterable[Document], output: Output | None, *more: str, also: Iterable[Mapping[str, Any]] = ()
+) -> None:
+    """Print explanations, and after them more paragraphs for people, or more documents for programs."""
+    from dispatcher.cli.screens.explanation import render
+
     if output in DOCUMENTS:
-        known = {"name": record.name, "namespace": record.namespace, "uid": record.uid, "state": record.phase}
-        return shown_as([known], output)
+        say(shown_as([*(each.value for each in documents), *also], output))
+        return
+    width = None if output is Output.WIDE else terminal_width()
+    if shown := "\n\n".join(filter(None, (*(render(each, width) for each in documents), *more))):
+        put(shown, output)
+
+
+def _not_pending(record: Record) -> Document:
+    """The answer about an AppWrapper that is not in the queue."""
+    from dispatcher.cli.screens.explanation import not_pending
+
+    known = {"name": record.name, "namespace": record.namespace, "uid": record.uid, "state": record.phase}
     cluster = record.attempt.cluster if record.attempt and record.has_objects else ""
     growth = record.growth_request
-    reason, message = (
-        (growth.reason, growth.message) if growth and not record.reason else (record.reason, record.message)
-    )
-    return one_line(f"{record.key} is {state_in_words(record.phase, cluster, reason, message)}.")
+    why = growth if growth and not record.reason else record
+    return not_pending(known, cluster, why.reason, why.message)

@@ -1,4 +1,4 @@
-"""How an explanation is shown: sentences and tables for people, a document for programs."""
+"""The explanation of an AppWrapper from the leader's snapshot: the decision of the next cycle, and its reasons."""
 
 from __future__ import annotations
 
@@ -11,9 +11,18 @@ from msgspec.structs import replace
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.cli.people.author import AuthorFacts
-from dispatcher.cli.screens.appwrapper_status import NEVER_GOES, NO_POSITION_YET, NO_QUEUE_TAKES_IT
+from dispatcher.cli.screens.explanation import (
+    NEVER_GOES,
+    NO_POSITION_YET,
+    NO_QUEUE_TAKES_IT,
+    Block,
+    Document,
+    does_not_go,
+    rejections,
+    would_be_dispatched,
+)
 from dispatcher.cli.screens.output import UNKNOWN, text
-from dispatcher.cli.screens.tables import Heading, folded, table
+from dispatcher.cli.screens.tables import Heading
 from dispatcher.core.lifecycle.record_change import noted_warning
 from dispatcher.core.model import potential
 from dispatcher.core.model.gang import Assignment
@@ -30,7 +39,6 @@ from dispatcher.core.scheduling.repair import AddNodes, RemoveGangs, Repair
 from dispatcher.core.scheduling.repair_words import in_words, listed
 from dispatcher.core.scheduling.sharing.account_report import AccountRow
 from dispatcher.core.scheduling.world import World
-from dispatcher.text import one_line
 
 _HOLDERS: Final = (
     Heading("HELD BY", is_namespaced=True),
@@ -40,7 +48,6 @@ _HOLDERS: Final = (
     Heading("SINCE"),
     Heading("EXPECTED UNTIL", 1),
 )
-_CLUSTERS: Final = (Heading("CLUSTER"), Heading("REASON"), Heading("MESSAGE", wraps=True))
 _ACCOUNTS: Final = (
     Heading("QUEUE"),
     Heading("RESOURCE"),
@@ -84,8 +91,40 @@ class Report(Struct, frozen=True):
         """The age of the oldest facts about a cluster and about the queues; None if it is not told."""
         return max(self.world.now - self.taken_at, timedelta(0)) if self.tells_age and self.taken_at else None
 
-    def as_value(self) -> dict[str, Any]:
-        """The explanation as a JSON document; docs/explain.md has its fields."""
+    def document(self, *, is_wide: bool = False) -> Document:
+        """The explanation; tables have exact times in wide output."""
+        found, value = self.explanation, self._value()
+        key, outcome = found.record.key, found.outcome
+        author = tuple(self.author.lines()) if self.author else ()
+        if found.awaited is not None:
+            heading = f"{key} waits: {found.awaited.reason}"
+            return Document(value, heading, (*author, NO_POSITION_YET, found.awaited.message))
+        if outcome is None:
+            heading = f"{key} may not be dispatched before {text(found.eligible_at)}."
+            return Document(value, heading, (self._start(),))
+        if isinstance(outcome, Placed):
+            return Document(value, f"{key} {_goes(outcome)}.", (*author, self._place_in_queue()))
+        pending = outcome.pending
+        warning = noted_warning(found.record, ConditionType.UNKNOWN_FIELDS)
+        facts = (
+            *author,
+            self._place_in_queue(),
+            self._start(),
+            "" if pending.clusters else pending.message,
+            warning and f"warning: {warning}",
+        )
+        kept = pending.clusters and pending.reservation
+        blocks = (
+            rejections((each.cluster, each.reason, each.message) for each in pending.clusters),
+            Block(below=(f"A backfill reservation {pending.reservation}.",) if kept else ()),
+            Block(_ACCOUNTS, [_account_row(each) for each in (*found.accounts, *found.borrowers)]),
+            self._spared(),
+            *self._help(None if is_wide else self.world.now),
+        )
+        heading = does_not_go(key, pending.reason, fits_nowhere=_fits_nowhere(outcome))
+        return Document(value, heading, facts, blocks)
+
+    def _value(self) -> dict[str, Any]:
         found, record = self.explanation, self.explanation.record
         return {
             "name": record.name,
@@ -109,12 +148,6 @@ class Report(Struct, frozen=True):
             "takenAt": _time(self.taken_at),
             **({} if self.age is None else {"ageSeconds": int(self.age.total_seconds())}),
         }
-
-    def as_text(self, width: int | None, *, is_wide: bool = False) -> str:
-        """The explanation for people; tables have exact times in wide output."""
-        return folded(
-            "\n".join(map(one_line, self._lines(width, None if is_wide else self.world.now))), width
-        )
 
     # --- for programs --------------------------------------------------------------------------------------
 
@@ -187,58 +220,21 @@ class Report(Struct, frozen=True):
 
     # --- for people ----------------------------------------------------------------------------------------
 
-    def _lines(self, width: int | None, now: datetime | None) -> Iterator[str]:
-        found, record = self.explanation, self.explanation.record
-        outcome = found.outcome
-        if found.awaited is not None:
-            yield f"{record.key} waits: {found.awaited.reason}"
-            yield from self._facts_of_author()
-            yield f"  {NO_POSITION_YET}"
-            yield f"  {found.awaited.message}"
-            return
-        if outcome is None:
-            yield f"{record.key} may not be dispatched before {text(found.eligible_at)}."
-            yield from self._start()
-            return
-        if isinstance(outcome, Placed):
-            where = f"{outcome.cluster}{_on(outcome.assignment)}"
-            if (asked := outcome.assignment.provisioning) is None:
-                yield f"{record.key} fits: the next cycle dispatches it to {where}."
-            else:
-                yield f"{record.key} goes: the next cycle requests its capacity from class {asked.name} in {where}."
-            yield from self._facts_of_author()
-            yield from self._place_in_queue()
-            return
-        verb = "does not fit any cluster" if _fits_nowhere(outcome) else "waits"
-        yield f"{record.key} {verb}: {outcome.pending.reason}"
-        yield from self._facts_of_author()
-        yield from self._place_in_queue()
-        yield from self._start()
-        if warning := noted_warning(record, ConditionType.UNKNOWN_FIELDS):
-            yield f"  warning: {warning}"
-        yield from self._why(outcome, width)
-        yield from self._accounts(width)
-        yield from self._help(width, now)
-
-    def _facts_of_author(self) -> Iterator[str]:
-        if self.author:
-            yield from self.author.lines()
-
-    def _place_in_queue(self) -> Iterator[str]:
+    def _place_in_queue(self) -> str:
         found = self.explanation
         if found.position is None:
-            yield f"  {NO_QUEUE_TAKES_IT if found.is_in_no_queue else NEVER_GOES}"
-            return
+            return NO_QUEUE_TAKES_IT if found.is_in_no_queue else NEVER_GOES
         count = len(found.ahead) + 1 + len(found.behind)
         after = _neighbours("after", found.ahead, found.ahead[-_MOST_NEIGHBOURS:])
         before = _neighbours("before", found.behind, found.behind[:_MOST_NEIGHBOURS])
-        yield f"  position {found.position} of {count} in the queue{after}{before}"
+        return f"position {found.position} of {count} in the queue{after}{before}"
 
-    def _start(self) -> Iterator[str]:
+    def _start(self) -> str:
         if start := self._estimated_start():
-            yield f"  estimated start {text(start)}"
-        elif isinstance(self.estimate, UnknownStart) and self.estimate.why not in _ABOUT_THE_POSITION:
-            yield f"  estimated start unknown: {self._why_unknown()}"
+            return f"estimated start {text(start)}"
+        if isinstance(self.estimate, UnknownStart) and self.estimate.why not in _ABOUT_THE_POSITION:
+            return f"estimated start unknown: {self._why_unknown()}"
+        return ""
 
     def _estimated_start(self) -> datetime | None:
         """The estimated start; None if it is unknown, and for a gang that the next cycle dispatches."""
@@ -248,49 +244,29 @@ class Report(Struct, frozen=True):
     def _why_unknown(self) -> str | None:
         return why_unknown(self.estimate, self.records) if isinstance(self.estimate, UnknownStart) else None
 
-    def _why(self, outcome: Outcome, width: int | None) -> Iterator[str]:
-        if isinstance(outcome, Placed):
-            return
-        pending = outcome.pending
-        if not pending.clusters:
-            yield f"  {pending.message}"
-        else:
-            rows = [(each.cluster, each.reason, each.message) for each in pending.clusters]
-            yield from ("", *table(_CLUSTERS, rows, width).splitlines())
-            if pending.reservation:
-                yield from ("", f"A backfill reservation {pending.reservation}.")
+    def _spared(self) -> Block:
+        spared = self.explanation.spared
+        rows = [
+            (each.gang.record.key, each.queue, each.gang.cluster, each.reason)
+            for each in spared[:_MOST_SPARED]
+        ]
+        more = len(spared) - len(rows)
+        return Block(_SPARED, rows, (f"and {more} more, which -o json lists",) if more else ())
 
-    def _accounts(self, width: int | None) -> Iterator[str]:
-        found = self.explanation
-        if found.accounts:
-            rows = [_account_row(each) for each in (*found.accounts, *found.borrowers)]
-            yield from ("", *table(_ACCOUNTS, rows, width).splitlines())
-        if found.spared:
-            shown = [
-                (each.gang.record.key, each.queue, each.gang.cluster, each.reason)
-                for each in found.spared[:_MOST_SPARED]
-            ]
-            yield from ("", *table(_SPARED, shown, width).splitlines())
-            if len(found.spared) > _MOST_SPARED:
-                yield f"and {len(found.spared) - _MOST_SPARED} more, which -o json lists"
-
-    def _help(self, width: int | None, now: datetime | None) -> Iterator[str]:
-        advice = self.explanation.advice
-        if advice.holders:
-            rows = [self._holder_row(uid, now) for uid in advice.holders]
-            yield from ("", *table(_HOLDERS, rows, width).splitlines())
-        cordoned, priority = self.explanation.cordoned, self.explanation.priority
-        if advice.repairs or cordoned or priority is not None:
-            yield from ("", "It would be dispatched")
-        for opened in cordoned:
+    def _help(self, now: datetime | None) -> Iterator[Block]:
+        """The holders of the missing capacity, and the changes that would dispatch the gang, or why none is known."""
+        advice, priority = self.explanation.advice, self.explanation.priority
+        yield Block(_HOLDERS, [self._holder_row(uid, now) for uid in advice.holders])
+        changes = []
+        for opened in self.explanation.cordoned:
             word = "node" if len(opened.nodes) == 1 else "nodes"
-            yield f"  with {word} {listed(opened.nodes)} in {opened.cluster} uncordoned"
+            changes.append(f"with {word} {listed(opened.nodes)} in {opened.cluster} uncordoned")
         if priority is not None:
-            yield f"  with priority {priority} instead of {self.explanation.record.priority}"
-        for each in advice.repairs:
-            yield f"  {in_words(self._named(each), self._like(each))}"
-        if advice.message and not cordoned and priority is None:
-            yield from ("", f"{advice.message[0].upper()}{advice.message[1:]}.")
+            changes.append(f"with priority {priority} instead of {self.explanation.record.priority}")
+        is_unknown = advice.message and not changes
+        repairs = [in_words(self._named(each), self._like(each)) for each in advice.repairs]
+        yield would_be_dispatched([*changes, *repairs])
+        yield Block(below=(f"{advice.message[0].upper()}{advice.message[1:]}.",) if is_unknown else ())
 
     def _holder_row(self, uid: str, now: datetime | None) -> tuple[str, ...]:
         record = self.records[uid]
@@ -373,6 +349,13 @@ def _fits_nowhere(outcome: Outcome) -> bool:
     return isinstance(outcome, Impossible) and outcome.pending.reason not in NEVER_ON_A_CLUSTER
 
 
+def _goes(placed: Placed) -> str:
+    where = f"{placed.cluster}{_on(placed.assignment)}"
+    if (asked := placed.assignment.provisioning) is None:
+        return f"fits: the next cycle dispatches it to {where}"
+    return f"goes: the next cycle requests its capacity from class {asked.name} in {where}"
+
+
 def _on(assignment: Assignment) -> str:
     nodes = sorted(each for each in assignment.nodes if not potential.is_potential(each))
     on = f", on {listed(nodes)}" if nodes else ""
@@ -404,11 +387,10 @@ def _time(moment: datetime | None) -> str | None:
     return moment.isoformat() if moment else None
 
 
-def as_text(reports: Sequence[Report], width: int | None, *, is_wide: bool = False) -> str:
-    """Several explanations for people, one below the other, and the age of their facts."""
-    shown = [each.as_text(width, is_wide=is_wide) for each in reports]
+def age_of(reports: Sequence[Report]) -> str:
+    """The sentence about the age of the facts of some reports; empty if none tells it."""
     age = max((each.age for each in reports if each.age is not None), default=None)
-    if age is not None:
-        written = f"Clusters and queues are as the leader wrote them {text(age)} ago"
-        shown.append(folded(f"{written}; it writes them again some seconds after a change.", width))
-    return "\n\n".join(shown)
+    if age is None:
+        return ""
+    written = f"Clusters and queues are as the leader wrote them {text(age)} ago"
+    return f"{written}; it writes them again some seconds after a change."

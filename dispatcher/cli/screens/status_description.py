@@ -19,15 +19,17 @@ from dispatcher.cli.screens.appwrapper_status import (
     OUTSIDE,
     AppWrapperStatus,
     Json,
-    changes_of,
-    clusters_table,
-    estimate_of,
-    holders_table,
     pending_row,
-    position_of,
-    quota_of,
 )
 from dispatcher.cli.screens.describe import asks_for, block, holds
+from dispatcher.cli.screens.explanation import (
+    changes_of,
+    estimate_of,
+    holders_in,
+    position_of,
+    quota_of,
+    rejections_in,
+)
 from dispatcher.cli.screens.output import UNKNOWN, text, value
 from dispatcher.cli.screens.tables import Heading, age, table
 from dispatcher.core.kinds.demand import charge_of
@@ -114,8 +116,8 @@ class StatusDescription(AppWrapperStatus, frozen=True):
         tables = (
             self._conditions(width, now),
             self._components(width, now),
-            clusters_table(self.waiting, width) if self.is_queued else (),
-            holders_table(self.waiting, now, width) if self.is_queued else (),
+            rejections_in(self.waiting).lines(width) if self.is_queued else (),
+            holders_in(self.waiting, now).lines(width) if self.is_queued else (),
         )
         blocks = ["\n".join(each) for each in tables if each]
         return "\n\n".join([block(self.key, [*self._facts()], width), *blocks])

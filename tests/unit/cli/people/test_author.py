@@ -70,7 +70,7 @@ async def test_missing_rights_are_named(
     facts = await hub.facts_of(proposal())
     assert list(facts.denied) == denied
     assert [*AuthorFacts(facts.denied).lines()] == [
-        f"  {denied[0]}: where the rights of authors are checked, the AppWrapper is refused"
+        f"{denied[0]}: where the rights of authors are checked, the AppWrapper is refused"
     ]
 
 
@@ -106,11 +106,11 @@ def test_defaults_are_shown_with_those_of_clusters_that_add_less() -> None:
     }
     facts = AuthorFacts((), largest, smaller)
     assert [*facts.lines()] == [
-        "  with the LimitRange of its namespace, containers request memory 1Gi",
-        "  with RuntimeClass kata, each pod requests cpu 250m more",
-        "  with RuntimeClass runc, each pod requests cpu 1m more",
-        "  in cluster east, containers request memory 1Mi and RuntimeClass kata adds cpu 50m",
-        "  in cluster west, containers request nothing and RuntimeClass runc adds nothing",
+        "with the LimitRange of its namespace, containers request memory 1Gi",
+        "with RuntimeClass kata, each pod requests cpu 250m more",
+        "with RuntimeClass runc, each pod requests cpu 1m more",
+        "in cluster east, containers request memory 1Mi and RuntimeClass kata adds cpu 50m",
+        "in cluster west, containers request nothing and RuntimeClass runc adds nothing",
     ]
     assert facts.as_value() == {
         "denied": [],

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.cli.people.explain import _not_pending
+from dispatcher.cli.screens.explanation import render
 from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.record import Phase, Record
@@ -32,4 +33,4 @@ GROWS = run_changes.note_growth_request(RUNS, WAITS, at(9)).after
     ],
 )
 def test_state_is_named_with_the_reason(record: Record, said: str) -> None:
-    assert _not_pending(record, None) == said
+    assert render(_not_pending(record), None) == said

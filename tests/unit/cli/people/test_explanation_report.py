@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.provisioning import ProvisioningClass
-from dispatcher.cli.people.explanation_report import Report, as_text
+from dispatcher.cli.people.explanation_report import Report, age_of
+from dispatcher.cli.screens.explanation import render
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Condition, Phase
@@ -54,8 +55,8 @@ def test_cordoned_nodes_that_would_let_it_go_are_named(
     world = World((Cluster("east", (make_core_node("n", cpu=4000), *nodes)),), pending=(gang,))
     found = Report(explain(world, "q"), world, {"q": gang})
 
-    assert [each["nodes"] for each in found.as_value()["uncordon"]] == uncordon
-    assert [line for line in found.as_text(None).splitlines() if "uncordoned" in line] == lines
+    assert [each["nodes"] for each in found.document().value["uncordon"]] == uncordon
+    assert [line for line in render(found.document(), None).splitlines() if "uncordoned" in line] == lines
 
 
 def test_explanation_of_a_gang_that_needs_all_cordoned_nodes_lists_them_all() -> None:
@@ -78,8 +79,8 @@ def test_least_priority_that_would_let_it_go_is_named(
     world = World((Cluster("east", (make_core_node("n", cpu=4000),)),), pending=(first, gang))
     found = Report(explain(world, "q", ceiling=ceiling), world, {"p": first, "q": gang})
 
-    assert found.as_value()["priority"] == priority
-    assert [line for line in found.as_text(None).splitlines() if "priority" in line] == lines
+    assert found.document().value["priority"] == priority
+    assert [line for line in render(found.document(), None).splitlines() if "priority" in line] == lines
 
 
 def test_explanation_of_a_gang_with_requested_capacity_names_the_class() -> None:
@@ -88,10 +89,10 @@ def test_explanation_of_a_gang_with_requested_capacity_names_the_class() -> None
     world = World((Cluster("east", (), provisioning=asked),), pending=(gang,))
     found = Report(explain(world, "q"), world, {"q": gang})
 
-    assert found.as_text(None).splitlines()[0] == (
+    assert render(found.document(), None).splitlines()[0] == (
         "default/q goes: the next cycle requests its capacity from class queued-provisioning.gke.io in east."
     )
-    shown = found.as_value()
+    shown = found.document().value
     assert (shown["cluster"], shown["nodes"], shown["provisioningClass"]) == (
         "east",
         [],
@@ -110,7 +111,7 @@ def test_holders_of_a_quota_of_pods_are_shown_with_their_pods() -> None:
     )
     found = Report(explain(world, "q"), world, {"r": holder, "q": gang})
 
-    table = found.as_text(None).partition("HELD BY")[2].splitlines()
+    table = render(found.document(), None).partition("HELD BY")[2].splitlines()
     assert "cpu 2, pods 2" in table[1]
 
 
@@ -124,13 +125,12 @@ def test_age_of_the_facts_is_told_after_all_reports(seconds: int, told: str) -> 
     )
     taken_at = NOW - timedelta(seconds=seconds)
     reports = [Report(explain(world, uid), world, gangs, taken_at, tells_age=True) for uid in gangs]
-    assert as_text(reports, None).splitlines()[-2:] == [
-        "",
+    assert age_of(reports) == (
         f"Clusters and queues are as the leader wrote them {told} ago; "
-        "it writes them again some seconds after a change.",
-    ]
-    assert [each.as_value()["ageSeconds"] for each in reports] == [max(0, seconds)] * 2
-    assert "ageSeconds" not in replace(reports[0], tells_age=False).as_value()
+        "it writes them again some seconds after a change."
+    )
+    assert [each.document().value["ageSeconds"] for each in reports] == [max(0, seconds)] * 2
+    assert "ageSeconds" not in replace(reports[0], tells_age=False).document().value
 
 
 def test_unknown_fields_of_wrapped_objects_are_a_warning() -> None:
@@ -139,7 +139,7 @@ def test_unknown_fields_of_wrapped_objects_are_a_warning() -> None:
     world = World((Cluster("east", (make_core_node("n", cpu=4000),)),), pending=(gang,))
     found = Report(explain(world, "q"), world, {"q": gang})
 
-    assert '  warning: unknown field "spec.replica"' in found.as_text(None).splitlines()
+    assert '  warning: unknown field "spec.replica"' in render(found.document(), None).splitlines()
 
 
 def test_explanation_of_a_gang_without_approvals_names_them() -> None:
@@ -147,12 +147,12 @@ def test_explanation_of_a_gang_without_approvals_names_them() -> None:
     world = World((Cluster("east", (make_core_node("n", cpu=4000),)),), pending=(gang,))
     found = Report(explain(world, "q"), world, {"q": gang})
 
-    assert found.as_text(None) == (
+    assert render(found.document(), None) == (
         "default/q waits: AwaitingApproval\n"
         "  no position in the queue: it takes part in no cycle before it has all approvals\n"
         "  it lacks the approvals data-staged, budget"
     )
-    shown = found.as_value()
+    shown = found.document().value
     assert [shown[key] for key in ("verdict", "reason", "message", "position", "eligibleAt")] == [
         "Waits",
         "AwaitingApproval",
@@ -189,7 +189,11 @@ def test_gang_that_its_queue_does_not_take_waits_for_the_queue(
     queue: str, cpu: int, verdict: str, sentence: str, place: str
 ) -> None:
     found = report(queue, cpu)
-    assert (found.as_value()["verdict"], *found.as_text(None).splitlines()[:2]) == (verdict, sentence, place)
+    assert (found.document().value["verdict"], *render(found.document(), None).splitlines()[:2]) == (
+        verdict,
+        sentence,
+        place,
+    )
 
 
 @pytest.mark.parametrize(
@@ -215,6 +219,6 @@ def test_holder_ends_when_estimates_say(
     world = world_of([facts], (holder, gang), (), started + timedelta(seconds=ran))
     found = Report(explain(world, "q"), world, {"q": gang, "h": holder})
 
-    (document,) = found.as_value()["holders"]
+    (document,) = found.document().value["holders"]
     assert document["expectedUntil"] == (end and (started + timedelta(seconds=end)).isoformat())
-    assert f"  {shown}\n" in found.as_text(None)
+    assert f"  {shown}\n" in render(found.document(), None)

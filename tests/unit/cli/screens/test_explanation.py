@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from dispatcher.cli.people.status_explanation import ONLY_IN_SNAPSHOT, StatusExplanation
+from dispatcher.cli.screens.appwrapper_status import AppWrapperStatus
+from dispatcher.cli.screens.explanation import ONLY_IN_SNAPSHOT, of_status, render
 from dispatcher.core.intake import namespace_bounds
 from tests.builders import make_appwrapper
 from tests.commands import Run, runner
@@ -177,11 +178,11 @@ def with_conditions(appwrapper: Json, conditions: list[Json]) -> Json:
     ],
 )
 def test_status_explains_why_an_appwrapper_waits(appwrapper: Json, said: str) -> None:
-    assert StatusExplanation(appwrapper, NOW).as_text(None) == said
+    assert render(of_status(AppWrapperStatus(appwrapper, NOW)), None) == said
 
 
 def test_json_has_the_fields_of_the_status() -> None:
-    found = StatusExplanation(IN_QUEUE, NOW).as_value()
+    found = of_status(AppWrapperStatus(IN_QUEUE, NOW)).value
     assert (found["state"], found["verdict"], found["position"], found["queueLength"]) == (
         "Queued",
         "Waits",
@@ -191,12 +192,14 @@ def test_json_has_the_fields_of_the_status() -> None:
     for field in ("reason", "message", "clusters", "queue", "quota", "preempting", "holders", "otherHolders"):
         assert found[field] == {**WAITING, "queue": "vision"}[field]
     assert found["repair"] == [WAITING["repair"]]
-    assert StatusExplanation(pending(leastPriority=8), NOW).as_value()["priority"] == 8
+    assert of_status(AppWrapperStatus(pending(leastPriority=8), NOW)).value["priority"] == 8
     assert (found["estimatedStart"], found["estimateUnknown"]) == ("2026-11-20T14:00:00+00:00", None)
     assert [found[field] for field in ONLY_IN_SNAPSHOT] == [None] * len(ONLY_IN_SNAPSHOT)
-    assert StatusExplanation(pending(reason="LargerThanCluster"), NOW).as_value()["verdict"] == "DoesNotFit"
-    assert StatusExplanation(pending(), NOW).as_value()["verdict"] is None
-    assert [*StatusExplanation(RUNS, NOW).as_value()] == ["name", "namespace", "uid", "state"]
+    assert (
+        of_status(AppWrapperStatus(pending(reason="LargerThanCluster"), NOW)).value["verdict"] == "DoesNotFit"
+    )
+    assert of_status(AppWrapperStatus(pending(), NOW)).value["verdict"] is None
+    assert [*of_status(AppWrapperStatus(RUNS, NOW)).value] == ["name", "namespace", "uid", "state"]
 
 
 @pytest.fixture
