@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 
 from dispatcher import errors
-from dispatcher.cli.command_group import EXIT_CODES, CommandGroup, CommandWithSettings, complete
+from dispatcher.cli.command_line import EXIT_CODES, CommandGroup, CommandWithSettings, WholeNumber, complete
 from dispatcher.cli.files.release import version_option
-from dispatcher.cli.parameter_types import WholeNumber
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -13,7 +13,8 @@ import click
 
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name, is_subdomain
-from dispatcher.cli.parameter_types import WholeNumber, Word
+from dispatcher.cli.command_line import Number, WholeNumber, Word
+from dispatcher.cli.screens.output import EVERY
 from dispatcher.core.model.quantity import QuantityError, amount
 
 
@@ -248,3 +249,26 @@ all_namespaces_option = click.option(
 selector_option = click.option(
     "--selector", "-l", default="", metavar="SELECTOR", help="Only with these labels, such as team=a."
 )
+
+
+watch_option = click.option(
+    "again", "--watch", "-w", is_flag=True, help="Refresh until Ctrl-C, which exits with 130."
+)
+every_option = click.option(
+    "--every",
+    type=Number(min=0.1, max=86400.0),
+    metavar="SECONDS",
+    help=f"Seconds between two refreshes of --watch.  [default: {EVERY:g}]",
+)
+
+
+def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options --watch and --every."""
+    return watch_option(every_option(command))
+
+
+def is_watched(again: bool, every: float | None) -> bool:
+    """True with --watch; raises `BadParameter` for --every without it, which would be ignored."""
+    if every is not None and not again:
+        raise click.BadParameter("--every is the pause of --watch: give --watch, too")
+    return again

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from dispatcher.api.spec_errors import one_line
-from dispatcher.cli.command_group import EXIT_CODES, examples
+from dispatcher.cli.command_line import EXIT_CODES, NotWritten, Word, duration, examples, moment
 from dispatcher.cli.options import HubOptions, is_given, namespace_option
-from dispatcher.cli.parameter_types import NotWritten, Word, duration, moment
 from dispatcher.cli.screens.output import (
     Column,
     Shape,

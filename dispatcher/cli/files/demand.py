@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from dispatcher.cli.command_group import examples
+from dispatcher.cli.command_line import examples
 from dispatcher.cli.options import DOCUMENTS, Output, filename_option, output_option
 from dispatcher.cli.query import note
 from dispatcher.cli.screens.output import put, say, shown_as, terminal_width

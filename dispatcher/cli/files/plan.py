@@ -12,8 +12,7 @@ from typing import Final
 
 import click
 
-from dispatcher.cli.command_group import examples
-from dispatcher.cli.parameter_types import Word
+from dispatcher.cli.command_line import Word, examples
 from dispatcher.cli.screens.output import say, shown_as, terminal_width
 from dispatcher.errors import InvalidFile
 

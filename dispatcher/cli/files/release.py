@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from dispatcher.cli.command_group import examples
+from dispatcher.cli.command_line import examples
 
 DISTRIBUTION: Final = "appwrapper-dispatcher"
 """The name of the wheel."""

@@ -16,7 +16,7 @@ import click
 from dispatcher import errors
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.cli.command_group import CommandGroup, examples
+from dispatcher.cli.command_line import CommandGroup, examples
 from dispatcher.cli.operators.cluster_listing import (
     CLUSTERS,
     CLUSTERS_WIDE,
@@ -36,6 +36,7 @@ from dispatcher.cli.options import (
     force_option,
     grace_option,
     hub_options,
+    is_watched,
     label_option,
     member_context_option,
     member_kubeconfig_option,
@@ -46,6 +47,7 @@ from dispatcher.cli.options import (
     reason_option,
     reserve_option,
     secret_option,
+    watch_options,
     yes_option,
 )
 from dispatcher.cli.query import (
@@ -60,8 +62,7 @@ from dispatcher.cli.query import (
     shape_option,
     show_report,
 )
-from dispatcher.cli.screens.output import Shape, put, say, terminal_width, written_as
-from dispatcher.cli.watching import is_watched, watch, watch_options
+from dispatcher.cli.screens.output import Shape, put, say, terminal_width, watch, written_as
 from dispatcher.store.reports import Report, Reports
 
 if TYPE_CHECKING:

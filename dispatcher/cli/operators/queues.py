@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from dispatcher import errors
 from dispatcher.api.names import QUEUES_PATH
-from dispatcher.cli.command_group import CommandGroup, examples
+from dispatcher.cli.command_line import CommandGroup, examples
 from dispatcher.cli.options import (
     DOCUMENTS,
     HubOptions,
@@ -22,7 +22,9 @@ from dispatcher.cli.options import (
     as_typed,
     check_no_options,
     hub_options,
+    is_watched,
     output_option,
+    watch_options,
 )
 from dispatcher.cli.pending import with_starts, with_true_advice
 from dispatcher.cli.query import (
@@ -48,9 +50,9 @@ from dispatcher.cli.screens.output import (
     shown_as,
     terminal_width,
     value,
+    watch,
     written_as,
 )
-from dispatcher.cli.watching import is_watched, watch, watch_options
 from dispatcher.core.queues.queue import StopPolicy
 from dispatcher.store.reports import Filter, Report, Reports
 

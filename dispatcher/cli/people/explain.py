@@ -14,6 +14,7 @@ import click
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dispatcher.cli.command_line import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber
 from dispatcher.cli.options import (
     DOCUMENTS,
     HubOptions,
@@ -26,7 +27,6 @@ from dispatcher.cli.options import (
     output_option,
     selector_option,
 )
-from dispatcher.cli.parameter_types import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber
 from dispatcher.cli.people.appwrapper_names import (
     check_one_of,
     find_appwrappers,

@@ -19,9 +19,9 @@ import orjson
 from msgspec import Struct
 
 from dispatcher import errors
+from dispatcher.cli.command_line import duration
 from dispatcher.cli.hub import Found
 from dispatcher.cli.options import Goal
-from dispatcher.cli.parameter_types import duration
 from dispatcher.cli.query import note
 from dispatcher.cli.screens.output import put
 from dispatcher.cli.screens.tables import state_in_words

@@ -13,7 +13,7 @@ from typing import Final
 
 import click
 
-from dispatcher.cli.parameter_types import WholeNumber, Word, duration
+from dispatcher.cli.command_line import WholeNumber, Word, duration
 from dispatcher.cli.query import (
     ask,
     check_way,

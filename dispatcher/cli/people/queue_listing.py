@@ -13,7 +13,9 @@ from dispatcher.cli.options import (
     HubOptions,
     all_namespaces_option,
     hub_options,
+    is_watched,
     selector_option,
+    watch_options,
 )
 from dispatcher.cli.pending import with_starts, with_true_advice
 from dispatcher.cli.query import (
@@ -31,9 +33,8 @@ from dispatcher.cli.query import (
     source_namespace_option,
     user_option,
 )
-from dispatcher.cli.screens.output import Column, Shape, how_long, known, named, plain, prose, text
+from dispatcher.cli.screens.output import Column, Shape, how_long, known, named, plain, prose, text, watch
 from dispatcher.cli.screens.tables import Heading
-from dispatcher.cli.watching import is_watched, watch, watch_options
 from dispatcher.store.reports import Filter, Report, Row
 
 NOTHING_WAITS: Final = "Nothing waits."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dispatcher.cli.command_group import examples
+from dispatcher.cli.command_line import examples
 from dispatcher.cli.options import (
     ALL_NAMESPACES,
     DOCUMENTS,

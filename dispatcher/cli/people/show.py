@@ -12,7 +12,9 @@ from dispatcher.cli.options import (
     HubOptions,
     all_namespaces_option,
     hub_options,
+    is_watched,
     selector_option,
+    watch_options,
 )
 from dispatcher.cli.pending import described, described_with_start
 from dispatcher.cli.people.appwrapper_names import (
@@ -35,8 +37,7 @@ from dispatcher.cli.query import (
     source_namespace_option,
 )
 from dispatcher.cli.screens.describe import as_text, as_value
-from dispatcher.cli.screens.output import Shape, as_csv, put, shown_as, terminal_width
-from dispatcher.cli.watching import is_watched, watch, watch_options
+from dispatcher.cli.screens.output import Shape, as_csv, put, shown_as, terminal_width, watch
 from dispatcher.errors import CommandFailed
 from dispatcher.store.reports import Description, Report
 

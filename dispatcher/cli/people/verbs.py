@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import click
 
 from dispatcher import errors
-from dispatcher.cli.command_group import examples
+from dispatcher.cli.command_line import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber, Word, duration, examples
 from dispatcher.cli.options import Goal, HubOptions, hub_namespace_option, hub_options
-from dispatcher.cli.parameter_types import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber, Word, duration
 from dispatcher.cli.people.appwrapper_names import find_appwrapper, names_on_hub, parts
 from dispatcher.cli.query import explained, note, on_hub
 from dispatcher.cli.screens.output import put, say

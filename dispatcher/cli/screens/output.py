@@ -3,6 +3,10 @@
 A table has columns of its own, in people's words, and times relative to now; wide output has exact times. JSON and CSV
 have the columns of the report, under its names: numbers are numbers, times are ISO 8601, a span of time is its seconds.
 Nothing in names and messages can steer a terminal.
+
+A watched report is refreshed until Ctrl-C. Each refresh uses a new connection, so the command survives a restart of the
+database. A terminal is cleared and the report cropped to it, because lines that wrap would move the others; in a pipe
+one report follows the other.
 """
 
 from __future__ import annotations
@@ -15,23 +19,31 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from math import isfinite
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 from msgspec import Struct
 
+from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.screens.tables import Heading, folded, relative, span, table, width_of
 from dispatcher.core.model.timestamps import timestamp
+from dispatcher.errors import TryAgain
 from dispatcher.store.reports import Report, Row
-from dispatcher.text import printable
+from dispatcher.text import counted, printable
 
 UNKNOWN: Final = "unknown"
+EVERY: Final = 2.0
+"""Seconds between two refreshes of a screen, by default."""
+INTERRUPTED: Final = 130
+"""The exit code after Ctrl-C, the usual one of a shell."""
+CLEAR: Final = "\x1b[H\x1b[2J"
 
 
 class Shape(StrEnum):
@@ -150,6 +162,47 @@ def put(shown: str, form: str | None) -> None:
     options = {"LESS": f"{os.environ.get('LESS', '')} -S -+F"}  # -F would end it before anything is scrolled
     with suppress(KeyboardInterrupt):
         subprocess.run(pager, input=f"{shown}\n", text=True, check=False, env=os.environ | options)  # noqa: S603  # as asked
+
+
+def watch(
+    look: Callable[[], str], every: float | None, pause: Callable[[float], None] = time.sleep
+) -> NoReturn:
+    """Show the text of `look`, refreshed until Ctrl-C; an error that may pass is shown below the last text."""
+    try:
+        seen = look()
+        click.echo(_drawn(seen))
+        while True:
+            pause(EVERY if every is None else every)
+            seen, said = _again(look, seen)
+            click.echo(_drawn(said))
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def _again(look: Callable[[], str], seen: str) -> tuple[str, str]:
+    """What is seen now, and what is to be said of it."""
+    try:
+        now = look()
+    except TryAgain as error:
+        return seen, f"{seen}\n\n{one_line(str(error))}"
+    return now, now
+
+
+def _drawn(said: str) -> str:
+    said = printable(said)
+    if not sys.stdout.isatty():
+        return said
+    width, height = shutil.get_terminal_size()
+    return CLEAR + cropped(said, height - 1, width)
+
+
+def cropped(said: str, room: int, width: int) -> str:
+    """At most `room` lines, the last one with the number of further ones, each in at most `width` columns."""
+    lines = [line if len(line) <= width else f"{line[: width - 1]}…" for line in said.split("\n")]
+    kept = max(1, room - 1)
+    left = len(lines) - kept
+    more = [] if len(lines) <= room else [f"… and {counted(left, 'more line')}"]
+    return "\n".join([*lines[:kept], *more] if more else lines)
 
 
 def _pager() -> list[str]:

@@ -154,11 +154,13 @@ def test_an_empty_report_is_a_heading_or_an_empty_list() -> None:
 
 COMMANDS = Path(cli.__file__).parent
 WRITERS = {
-    ("output.py", "click.echo"): "the one function",
-    ("watching.py", "click.echo"): "clears the screen, and makes the text printable itself",
+    (
+        "output.py",
+        "click.echo",
+    ): "the one function, and the refresh of a screen, which makes the text printable itself",
     ("verbs.py", "click.echo"): "the log of a pod, as kubectl shows it",
     ("release.py", "click.echo"): "files of the package",
-    ("command_group.py", "click.echo"): "for the shell, which reads words",
+    ("command_line.py", "click.echo"): "for the shell, which reads words",
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import click
 import pytest
 
-from dispatcher.cli.watching import cropped, watch
+from dispatcher.cli.screens.output import cropped, watch
 from dispatcher.errors import TryAgain
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dispatcher.cli.parameter_types import NotWritten, duration, moment
+from dispatcher.cli.command_line import NotWritten, duration, moment
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
