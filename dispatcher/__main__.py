@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 
 from dispatcher import errors
-from dispatcher.cli.command_line import EXIT_CODES, CommandGroup, CommandWithSettings, WholeNumber, complete
+from dispatcher.cli.command_line import CommandGroup, CommandWithSettings, WholeNumber, complete, exit_codes
 from dispatcher.cli.files.release import version_option
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def dispatcher_program() -> None:
     cls=Program,
     modules=PLUGIN,
     help="Shows AppWrappers: the pending queue, running gangs, nodes, history and usage.",
-    epilog=EXIT_CODES,
+    epilog=exit_codes(),
     no_args_is_help=True,
     context_settings=HELP,
 )

@@ -42,17 +42,13 @@ MEANT: Final[Mapping[str, str]] = {
     "top": "nodes",
 }
 """Commands of other programs, and ours that does the same."""
-EXIT_CODES: Final = "\n".join(
-    (
-        "\b",
-        "Exit codes:",
-        "  0  answered, even if the result is empty",
-        "  1  failed: a refused query, an unknown name",
-        "  2  wrong usage",
-        "  3  the database or the hub did not answer in time: try again",
-        "",
-    )
-)
+EXIT_CODES: Final[Mapping[int, str]] = {
+    0: "answered, even if the result is empty",
+    1: "failed: a refused query, an unknown name",
+    2: "wrong usage",
+    3: "the database or the hub did not answer in time: try again",
+}
+"""Those of commands that read."""
 _BOUNDS: Final = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 _SENTENCE: Final = re.compile(r"(.+?\.)(?:\s|$)")
 NO_FILES: Final = ":4"
@@ -102,9 +98,25 @@ class CommandGroup(click.Group):
             ) from None
 
 
+def epilog(*lines: str, codes: Mapping[int, str] = EXIT_CODES) -> str:
+    """The end of a command's help: examples of the command, and its exit codes."""
+    return f"{examples(*lines)}\n{exit_codes(codes)}"
+
+
 def examples(*lines: str) -> str:
-    """Return an epilog of examples; its first character keeps click from joining the lines."""
-    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines), ""))
+    """The examples at the end of a command's help."""
+    return paragraph("Examples", *lines)
+
+
+def exit_codes(codes: Mapping[int, str] = EXIT_CODES) -> str:
+    """The exit codes at the end of a command's help."""
+    width = len(str(max(codes)))
+    return paragraph("Exit codes", *(f"{code:<{width}}  {meaning}" for code, meaning in codes.items()))
+
+
+def paragraph(title: str, *lines: str) -> str:
+    """A part of the end of a command's help; its first character keeps click from joining the lines."""
+    return "\n".join(("\b", f"{title}:", *(f"  {line}" for line in lines), ""))
 
 
 class CommandWithSettings(click.Command):

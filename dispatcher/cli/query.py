@@ -3,9 +3,6 @@
 `queue`, `show` and `explain` read the database if its URL is given, else the AppWrappers of a kubeconfig. The two
 sources have options of their own. An option of the other source is refused, because to ignore it would answer another
 question.
-
-Exit codes: 0 answered, even if the result is empty; 1 failed; 2 wrong usage; 3 the database or the hub did not
-answer in time.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from dispatcher.api.spec_errors import one_line
-from dispatcher.cli.command_line import EXIT_CODES, NotWritten, Word, duration, examples, moment
+from dispatcher.cli.command_line import NotWritten, Word, duration, moment
 from dispatcher.cli.options import HubOptions, is_given, namespace_option
 from dispatcher.cli.screens.output import (
     Column,
@@ -55,11 +52,6 @@ _URL_HELP: Final = "libpq URL of the queue's database; one of the role dispatche
 _OF_KUBECONFIG: Final = frozenset({"kubeconfig", "context", "selector"})
 """Parameters that say which hub is read, or which of its AppWrappers."""
 THE_DATABASE: Final = "the database"
-
-
-def epilog(*lines: str) -> str:
-    """The end of a command's help: examples of the command, and its exit codes."""
-    return f"{examples(*lines)}\n{EXIT_CODES}"
 
 
 def _checked_url(_context: click.Context, _parameter: click.Parameter, url: str) -> str:

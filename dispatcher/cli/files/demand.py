@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from dispatcher.cli.command_line import examples
+from dispatcher.cli.command_line import epilog
 from dispatcher.cli.options import DOCUMENTS, Output, filename_option, output_option
 from dispatcher.cli.query import note
 from dispatcher.cli.screens.output import put, say, shown_as, terminal_width
@@ -32,16 +32,11 @@ _HEADINGS: Final = (
     Heading("NODES", wraps=True),
 )
 """Only wide output has the last column."""
-_EXIT_CODES: Final = "\n".join(
-    (
-        "\b",
-        "Exit codes:",
-        "  0  the demand of every object is known",
-        "  2  the usage or the file of kinds is wrong, no object of the files makes pods, or the demand of an object",
-        "     cannot be derived; no table is printed",
-        "",
-    )
-)
+_EXIT_CODES: Final = {
+    0: "the demand of every object is known",
+    2: "the usage or the file of kinds is wrong, no object of the files makes pods, or the demand of an object\n"
+    "     cannot be derived; no table is printed",
+}
 
 files_option = filename_option("AppWrappers or with objects that they wrap")
 kinds_option = click.option(
@@ -56,16 +51,12 @@ kinds_option = click.option(
 
 
 @commands.command(
-    epilog="\n".join(
-        (
-            examples(
-                "kubectl aw demand -f train.yaml",
-                "kubectl get rayjob train -o yaml | kubectl aw demand -f -",
-                "kubectl aw demand -f train.yaml -o json | jq '.[].total.requests'",
-                "kubectl aw demand -f train.yaml --kinds kinds.yaml",
-            ),
-            _EXIT_CODES,
-        )
+    epilog=epilog(
+        "kubectl aw demand -f train.yaml",
+        "kubectl get rayjob train -o yaml | kubectl aw demand -f -",
+        "kubectl aw demand -f train.yaml -o json | jq '.[].total.requests'",
+        "kubectl aw demand -f train.yaml --kinds kinds.yaml",
+        codes=_EXIT_CODES,
     )
 )
 @files_option

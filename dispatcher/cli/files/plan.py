@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from dispatcher.cli.command_line import Word, examples
+from dispatcher.cli.command_line import Word, examples, exit_codes, paragraph
 from dispatcher.cli.screens.output import say, shown_as, terminal_width
 from dispatcher.errors import InvalidFile
 
@@ -41,15 +41,8 @@ EXAMPLE: Final = (
 _HELP_END: Final = "\n".join(
     (
         examples("kubectl aw plan -f scenario.yaml", "kubectl aw plan -f - -o json < scenario.yaml"),
-        "\b",
-        "A scenario:",
-        *(f"  {line}" for line in EXAMPLE),
-        "",
-        "\b",
-        "Exit codes:",
-        "  0  planned, even if gangs wait",
-        "  2  wrong usage, or a wrong file",
-        "",
+        paragraph("A scenario", *EXAMPLE),
+        exit_codes({0: "planned, even if gangs wait", 2: "wrong usage, or a wrong file"}),
     )
 )
 

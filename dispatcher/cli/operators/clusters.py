@@ -16,7 +16,7 @@ import click
 from dispatcher import errors
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.cli.command_line import CommandGroup, examples
+from dispatcher.cli.command_line import CommandGroup, epilog, examples
 from dispatcher.cli.operators.cluster_listing import (
     CLUSTERS,
     CLUSTERS_WIDE,
@@ -53,7 +53,6 @@ from dispatcher.cli.options import (
 from dispatcher.cli.query import (
     NO_DATABASE,
     ask,
-    epilog,
     laid_out,
     note,
     on_hub,

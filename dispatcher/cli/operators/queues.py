@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from dispatcher import errors
 from dispatcher.api.names import QUEUES_PATH
-from dispatcher.cli.command_line import CommandGroup, examples
+from dispatcher.cli.command_line import CommandGroup, epilog, examples
 from dispatcher.cli.options import (
     DOCUMENTS,
     HubOptions,
@@ -31,7 +31,6 @@ from dispatcher.cli.query import (
     TIMEOUT,
     ask,
     check_way,
-    epilog,
     note,
     on_hub,
     optional_database_option,

@@ -14,7 +14,7 @@ import click
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dispatcher.cli.command_line import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber
+from dispatcher.cli.command_line import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber, epilog
 from dispatcher.cli.options import (
     DOCUMENTS,
     HubOptions,
@@ -38,7 +38,6 @@ from dispatcher.cli.query import (
     TIMEOUT,
     check_way,
     database_or_hub_option,
-    epilog,
     needs_database,
     note,
     on_hub,

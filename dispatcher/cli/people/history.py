@@ -13,12 +13,11 @@ from typing import Final
 
 import click
 
-from dispatcher.cli.command_line import WholeNumber, Word, duration
+from dispatcher.cli.command_line import WholeNumber, Word, duration, epilog
 from dispatcher.cli.query import (
     ask,
     check_way,
     database_option,
-    epilog,
     namespace_filter_option,
     note,
     patience,

@@ -8,6 +8,7 @@ from typing import Final
 import click
 from msgspec import Struct
 
+from dispatcher.cli.command_line import epilog
 from dispatcher.cli.options import (
     ALL_NAMESPACES,
     HubOptions,
@@ -21,7 +22,6 @@ from dispatcher.cli.pending import with_starts, with_true_advice
 from dispatcher.cli.query import (
     ask,
     database_or_hub_option,
-    epilog,
     laid_out,
     needs_database,
     note,

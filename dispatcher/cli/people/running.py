@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dispatcher.cli.command_line import examples
+from dispatcher.cli.command_line import epilog
 from dispatcher.cli.options import (
     ALL_NAMESPACES,
     DOCUMENTS,
@@ -33,22 +33,16 @@ Json = dict[str, Any]
 
 commands = click.Group()
 
-EXIT_CODES: Final = "\n".join(
-    ("\b", "Exit codes:", "  0  answered, even if the result is empty", "  1  failed", "  2  wrong usage", "")
-)
+EXIT_CODES: Final = {0: "answered, even if the result is empty", 1: "failed", 2: "wrong usage"}
 NOTHING_RUNS: Final = "No gang holds capacity{}."
 
 
 @commands.command(
-    epilog="\n".join(
-        (
-            examples(
-                "kubectl aw running",
-                "kubectl aw running -A -o wide",
-                "kubectl aw running -n team-a -l app=train -o json | jq '.[] | {name, gpus}'",
-            ),
-            EXIT_CODES,
-        )
+    epilog=epilog(
+        "kubectl aw running",
+        "kubectl aw running -A -o wide",
+        "kubectl aw running -n team-a -l app=train -o json | jq '.[] | {name, gpus}'",
+        codes=EXIT_CODES,
     )
 )
 @output_option
@@ -84,15 +78,11 @@ def running(output: Output | None, namespace: str, everywhere: bool, selector: s
 
 
 @commands.command(
-    epilog="\n".join(
-        (
-            examples(
-                "kubectl aw nodes",
-                "kubectl aw nodes -l gpu=a100 -o wide",
-                "kubectl aw nodes -o json | jq '.[] | select(.gpus.free > 0) | .name'",
-            ),
-            EXIT_CODES,
-        )
+    epilog=epilog(
+        "kubectl aw nodes",
+        "kubectl aw nodes -l gpu=a100 -o wide",
+        "kubectl aw nodes -o json | jq '.[] | select(.gpus.free > 0) | .name'",
+        codes=EXIT_CODES,
     )
 )
 @output_option

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dispatcher.cli.command_line import epilog
 from dispatcher.cli.options import (
     HubOptions,
     all_namespaces_option,
@@ -28,7 +29,6 @@ from dispatcher.cli.query import (
     TO_NAME_A_DATABASE,
     ask,
     database_or_hub_option,
-    epilog,
     needs_database,
     note,
     on_hub,

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import click
 
 from dispatcher import errors
-from dispatcher.cli.command_line import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber, Word, duration, examples
+from dispatcher.cli.command_line import (
+    LEAST_PRIORITY,
+    MOST_PRIORITY,
+    WholeNumber,
+    Word,
+    duration,
+    epilog,
+)
 from dispatcher.cli.options import Goal, HubOptions, hub_namespace_option, hub_options
 from dispatcher.cli.people.appwrapper_names import find_appwrapper, names_on_hub, parts
 from dispatcher.cli.query import explained, note, on_hub
@@ -23,44 +30,32 @@ if TYPE_CHECKING:
 
 commands = click.Group()
 
-_CODES: Final = (
-    "\b",
-    "Exit codes:",
-    "  0  done, or already so",
-    "  1  failed for one name or more",
-    "  2  wrong usage: nothing was changed",
-    "  3  the hub did not answer",
-    "",
-)
-_WAIT_CODES: Final = (
-    "\b",
-    "Exit codes:",
-    "  0    reached; for done: the AppWrapper completed",
-    "  1    it failed or was deleted, or the command failed",
-    "  2    wrong usage",
-    "  3    the hub did not answer",
-    "  124  --timeout is over",
-    "",
-)
-_SUBMIT_CODES: Final = (
-    "\b",
-    "Exit codes:",
-    "  0    submitted; with --wait: all completed",
-    "  1    the hub refused one; with --wait: one failed or was deleted",
-    "  2    wrong usage, or a wrong file: nothing was created",
-    "  3    the hub did not answer",
-    "  124  --timeout is over, and none failed",
-    "",
-)
-_LOG_CODES: Final = (
-    "\b",
-    "Exit codes:",
-    "  0  printed",
-    "  1  there is no log, or it may not be read",
-    "  2  wrong usage",
-    "  3  the hub did not answer",
-    "",
-)
+_CODES: Final = {
+    0: "done, or already so",
+    1: "failed for one name or more",
+    2: "wrong usage: nothing was changed",
+    3: "the hub did not answer",
+}
+_WAIT_CODES: Final = {
+    0: "reached; for done: the AppWrapper completed",
+    1: "it failed or was deleted, or the command failed",
+    2: "wrong usage",
+    3: "the hub did not answer",
+    124: "--timeout is over",
+}
+_SUBMIT_CODES: Final = {
+    0: "submitted; with --wait: all completed",
+    1: "the hub refused one; with --wait: one failed or was deleted",
+    2: "wrong usage, or a wrong file: nothing was created",
+    3: "the hub did not answer",
+    124: "--timeout is over, and none failed",
+}
+_LOG_CODES: Final = {
+    0: "printed",
+    1: "there is no log, or it may not be read",
+    2: "wrong usage",
+    3: "the hub did not answer",
+}
 
 
 def _checked_names(
@@ -112,12 +107,8 @@ timeout_option = click.option(
 )
 
 
-def _epilog(codes: Sequence[str], *lines: str) -> str:
-    return "\n".join((examples(*lines), *codes))
-
-
 @commands.command(
-    epilog=_epilog(_CODES, "kubectl aw hold train-7", "kubectl aw hold train-7 team-b/sweep --dry-run")
+    epilog=epilog("kubectl aw hold train-7", "kubectl aw hold train-7 team-b/sweep --dry-run", codes=_CODES)
 )
 @names_argument
 @click.option(
@@ -147,7 +138,7 @@ def hold(names: Sequence[str], evict: bool, dry_run: bool, namespace: str, at: H
 
 
 @commands.command(
-    epilog=_epilog(_CODES, "kubectl aw release train-7", "kubectl aw release -n team-a train-7 train-8")
+    epilog=epilog("kubectl aw release train-7", "kubectl aw release -n team-a train-7 train-8", codes=_CODES)
 )
 @names_argument
 @dry_run_option
@@ -166,8 +157,8 @@ def release(names: Sequence[str], dry_run: bool, namespace: str, at: HubOptions)
 
 
 @commands.command(
-    epilog=_epilog(
-        _CODES, "kubectl aw priority 10 train-7", "kubectl aw priority -5 team-b/sweep team-b/sweep-2"
+    epilog=epilog(
+        "kubectl aw priority 10 train-7", "kubectl aw priority -5 team-b/sweep team-b/sweep-2", codes=_CODES
     ),
     context_settings={"ignore_unknown_options": True},  # a negative number is no option
 )
@@ -195,8 +186,8 @@ def priority(number: int, names: Sequence[str], dry_run: bool, namespace: str, a
 
 
 @commands.command(
-    epilog=_epilog(
-        _CODES, "kubectl aw cancel train-7", "kubectl aw cancel team-a/train-7 team-b/sweep --dry-run"
+    epilog=epilog(
+        "kubectl aw cancel train-7", "kubectl aw cancel team-a/train-7 team-b/sweep --dry-run", codes=_CODES
     )
 )
 @names_argument
@@ -214,10 +205,10 @@ def cancel(names: Sequence[str], dry_run: bool, namespace: str, at: HubOptions) 
 
 
 @commands.command(
-    epilog=_epilog(
-        _WAIT_CODES,
+    epilog=epilog(
         "kubectl aw wait train-7 --for done",
         "kubectl aw wait team-a/train-7 --for running --timeout 1h30m",
+        codes=_WAIT_CODES,
     )
 )
 @name_argument
@@ -242,10 +233,10 @@ def wait(name: str, goal: Goal, timeout: str, namespace: str, at: HubOptions) ->
 
 
 @commands.command(
-    epilog=_epilog(
-        _SUBMIT_CODES,
+    epilog=epilog(
         "kubectl aw submit train.yaml",
         "kubectl aw submit train.yaml --wait && kubectl aw logs train-7",
+        codes=_SUBMIT_CODES,
     )
 )
 @click.argument(
@@ -320,11 +311,11 @@ def submit(
 
 
 @commands.command(
-    epilog=_epilog(
-        _LOG_CODES,
+    epilog=epilog(
         "kubectl aw logs train-7",
         "kubectl aw logs train-7 -f",
         "kubectl aw logs train-7 --commands",
+        codes=_LOG_CODES,
     )
 )
 @name_argument
