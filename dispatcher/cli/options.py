@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -38,6 +39,24 @@ Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 DOCUMENTS: Final = frozenset({Output.JSON, Output.YAML})
 """The forms for programs."""
+
+
+def gathered(name: str, of: Callable[..., object], *options: Option) -> Option:
+    """A decorator that adds options to a command, which gets their values as one: `name`, made by `of`."""
+    fields = tuple(signature(of).parameters)
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def with_value(*arguments: object, **given: object) -> object:
+            value = of(**{field: given.pop(field) for field in fields})
+            return command(*arguments, **{name: value}, **given)
+
+        decorated: Callable[..., Any] = with_value
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
 
 
 def as_typed(command: str) -> str:
@@ -232,15 +251,8 @@ context_option = click.option(
 )
 
 
-def hub_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options --kubeconfig and --context, which name the hub; the command gets both as `at`."""
-
-    @wraps(command)
-    def with_hub(*arguments: object, kubeconfig: str, context: str, **options: object) -> object:
-        return command(*arguments, at=HubOptions(kubeconfig, context), **options)
-
-    return kubeconfig_option(context_option(with_hub))
-
+hub_options = gathered("at", HubOptions, kubeconfig_option, context_option)
+"""The options --kubeconfig and --context, which name the hub; a command gets both as `at`."""
 
 hub_namespace_option = namespace_option("Namespace of the AppWrappers.  [default: that of the context]")
 all_namespaces_option = click.option(

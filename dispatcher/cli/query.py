@@ -18,7 +18,7 @@ import click
 
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.command_line import NotWritten, Word, duration, moment
-from dispatcher.cli.options import HubOptions, is_given, namespace_option
+from dispatcher.cli.options import HubOptions, Option, is_given, namespace_option
 from dispatcher.cli.screens.output import (
     Column,
     Shape,
@@ -90,22 +90,22 @@ def _checked_moment(_context: click.Context, _parameter: click.Parameter, writte
     return written
 
 
-database_option = click.option(
-    "--database-url",
-    default="",
-    envvar="DISPATCHER_DATABASE_URL",
-    callback=_checked_url,
-    metavar="URL",
-    help=_URL_HELP,
-    show_envvar=True,
-)
-optional_database_option = click.option(
-    "--database-url",
-    default="",
-    envvar="DISPATCHER_DATABASE_URL",
-    metavar="URL",
-    help=_URL_HELP,
-    show_envvar=True,
+def _database(help_: str, callback: Callable[..., str] | None = None) -> Option:
+    return click.option(
+        "--database-url",
+        default="",
+        envvar="DISPATCHER_DATABASE_URL",
+        callback=callback,
+        metavar="URL",
+        help=help_,
+        show_envvar=True,
+    )
+
+
+database_option = _database(_URL_HELP, _checked_url)
+optional_database_option = _database(_URL_HELP)
+database_or_hub_option = _database(
+    "libpq URL of the queue's database, which is then read instead of the hub; '' reads the hub."
 )
 shape_option = click.option(
     "--output", "-o", type=Word(Shape), metavar="FORMAT", help="json, yaml, csv, or wide."
@@ -241,14 +241,6 @@ def _harmless(written: str) -> str:
     return "\n".join(map(one_line, written.split("\n"))) if sys.stdout.isatty() else written
 
 
-database_or_hub_option = click.option(
-    "--database-url",
-    default="",
-    envvar="DISPATCHER_DATABASE_URL",
-    metavar="URL",
-    help="libpq URL of the queue's database, which is then read instead of the hub; '' reads the hub.",
-    show_envvar=True,
-)
 source_namespace_option = namespace_option(
     "Only AppWrappers of this namespace.  [default: that of the context; in the database, all]"
 )

@@ -6,7 +6,6 @@ leads. A status has no time, so it counts only while a dispatcher leads, and onl
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -92,16 +91,6 @@ def as_wide_table(members: Sequence[Json], now: datetime) -> str:
     """The same with more columns, as wide as it gets."""
     rows = [(*_row(each, now), *_more(each)) for each in members]
     return table(WIDE_HEADINGS, rows) if members else no_members()
-
-
-def as_json(listed: Json) -> str:
-    """The list as the API server gave it, without who wrote which field."""
-    items = [{**each, "metadata": _told(each["metadata"])} for each in listed["items"]]
-    return json.dumps({**listed, "items": items}, indent=2)
-
-
-def _told(metadata: Json) -> Json:
-    return {key: value for key, value in metadata.items() if key != "managedFields"}
 
 
 def _row(member: Json, now: datetime) -> tuple[str, ...]:

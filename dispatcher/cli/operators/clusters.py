@@ -21,7 +21,6 @@ from dispatcher.cli.operators.cluster_listing import (
     CLUSTERS,
     CLUSTERS_WIDE,
     NO_CLUSTERS,
-    as_json,
     as_table,
     as_wide_table,
     with_age,
@@ -61,7 +60,7 @@ from dispatcher.cli.query import (
     shape_option,
     show_report,
 )
-from dispatcher.cli.screens.output import Shape, put, say, terminal_width, watch, written_as
+from dispatcher.cli.screens.output import Shape, list_as_json, put, say, terminal_width, watch, written_as
 from dispatcher.store.reports import Report, Reports
 
 if TYPE_CHECKING:
@@ -336,7 +335,7 @@ def own_namespace(pod_namespace: Path = POD_NAMESPACE) -> str:
 def _shown(listed: Json, output: Output | None) -> str:
     match output:
         case Output.JSON | Output.YAML:
-            return written_as(as_json(listed), output)
+            return written_as(list_as_json(listed), output)
         case Output.WIDE:
             return as_wide_table(listed["items"], datetime.now(UTC))
     return as_table(listed["items"], datetime.now(UTC), terminal_width())

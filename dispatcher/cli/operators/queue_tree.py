@@ -7,7 +7,6 @@ same functions as in the leader.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -176,19 +175,6 @@ def _with_problems(queues: QueueList, shown: str) -> str:
     lines = [f"QuotaSubtree {each.subtree}: {each.message}" for each in problems[:MOST_PROBLEMS]]
     lines += [f"and {len(problems) - MOST_PROBLEMS} more"] if len(problems) > MOST_PROBLEMS else []
     return "\n".join([shown, "", *map(one_line, lines)]) if lines else shown
-
-
-def as_json(listed: Json) -> str:
-    """The list as the API server gave it, without who wrote which field."""
-    return json.dumps(
-        {**listed, "items": [without_managers(each) for each in listed.get("items") or ()]}, indent=2
-    )
-
-
-def without_managers(item: Json) -> Json:
-    """An object without who wrote which field."""
-    metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
-    return {**item, "metadata": metadata}
 
 
 def _walk(queues: QueueList) -> Iterator[tuple[str, int]]:

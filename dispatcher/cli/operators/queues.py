@@ -41,6 +41,7 @@ from dispatcher.cli.screens.output import (
     as_table,
     how_long,
     known,
+    list_as_json,
     named,
     plain,
     prose,
@@ -50,6 +51,7 @@ from dispatcher.cli.screens.output import (
     terminal_width,
     value,
     watch,
+    without_managers,
     written_as,
 )
 from dispatcher.core.queues.queue import StopPolicy
@@ -157,10 +159,8 @@ def queues(
 
     def look() -> str:
         if output in DOCUMENTS:
-            from dispatcher.cli.operators.queue_tree import as_json
-
             with on_hub(at) as hub:
-                return written_as(as_json(hub.queues()), output)
+                return written_as(list_as_json(hub.queues()), output)
         return _shown(_queues(at, database_url), output)
 
     if is_watched(again, every):
@@ -371,7 +371,7 @@ def _waiting_in(leaf: str) -> Callable[[Reports], Awaitable[Report]]:
 
 
 def _told(listed: QueueList, name: str, gangs: Report | None, output: Output | None) -> str:
-    from dispatcher.cli.operators.queue_tree import as_text, settings_of, without_managers
+    from dispatcher.cli.operators.queue_tree import as_text, settings_of
 
     if output in DOCUMENTS:
         is_valid = name in listed.forest.places

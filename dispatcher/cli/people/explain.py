@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dispatcher.cli.command_line import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber, epilog
@@ -21,6 +21,7 @@ from dispatcher.cli.options import (
     Output,
     all_namespaces_option,
     filename_option,
+    gathered,
     hub_options,
     is_given,
     namespace_option,
@@ -110,10 +111,13 @@ without_option = click.option(
 class WhatIf(Struct, frozen=True):
     """The changes of one question, as written."""
 
-    changes: Iterable[str] = field(default_factory=tuple)
-    gone: Iterable[str] = field(default_factory=tuple)
-    priority: int | None = None
-    without: Iterable[str] = field(default_factory=tuple)
+    changes: Sequence[str]
+    gone: Sequence[str]
+    priority: int | None
+    without: Sequence[str]
+
+
+what_if_options = gathered("asked", WhatIf, changes_option, gone_option, priority_option, without_option)
 
 
 @commands.command(
@@ -130,10 +134,7 @@ class WhatIf(Struct, frozen=True):
 @all_namespaces_option
 @selector_option
 @click.option("--uid", is_flag=True, help="NAME is the uid. Needs the database.")
-@changes_option
-@gone_option
-@priority_option
-@without_option
+@what_if_options
 @output_option
 @hub_options
 @database_or_hub_option
@@ -144,10 +145,7 @@ def explain(
     everywhere: bool,
     selector: str,
     uid: bool,
-    changes: Sequence[str],
-    gone: Sequence[str],
-    priority: int | None,
-    without: Sequence[str],
+    asked: WhatIf,
     output: Output | None,
     at: HubOptions,
     database_url: str,
@@ -160,7 +158,7 @@ def explain(
     Without a database the status of the AppWrapper answers: its reason, and for the first AppWrappers of a queue the
     holders and the smallest change. --if, --if-gone, --priority and --without-cluster need the database.
     """
-    asks = ("changes", "gone", "priority", "without")
+    asks = WhatIf.__struct_fields__
     reads_database(command, database_url, *asks, needed=THE_SNAPSHOT)
     if not reads_database(command, database_url, "uid"):
         _explain_from_status(at, selector, name, namespace, output, everywhere=everywhere)
@@ -174,7 +172,6 @@ def explain(
         if any(is_given(command, each) for each in asks):
             note(f"Nothing was planned: {record.key} is not pending.")
         return
-    asked = WhatIf(changes or (), gone or (), priority, without or ())
     world = _changed(snapshot, world, asked, [record.uid])
     _show_reports(_explained(snapshot, world, [record.uid]), output)
 
@@ -201,20 +198,14 @@ def _explain_from_status(
 )
 @manifests_option
 @namespace_option("Namespace of AppWrappers that name none.  [default: that of the kubeconfig, else default]")
-@changes_option
-@gone_option
-@priority_option
-@without_option
+@what_if_options
 @output_option
 @optional_database_option
 @hub_options
 def would(
     filename: Sequence[BinaryIO],
     namespace: str,
-    changes: Sequence[str],
-    gone: Sequence[str],
-    priority: int | None,
-    without: Sequence[str],
+    asked: WhatIf,
     output: Output | None,
     database_url: str,
     at: HubOptions,
@@ -240,11 +231,10 @@ def would(
     written = [(name, raw) for name, content in files for raw in objects_in(name, content)]
     snapshot = _read(database_url)
     read, others = _proposals(snapshot, written, namespace, _namespace_of(at))
-    proposed, facts = _with_facts(snapshot, read, at, without or ())
+    proposed, facts = _with_facts(snapshot, read, at, asked.without)
     proposals = [each.record for each in proposed]
     queued = [each for each in proposals if each.phase is Phase.QUEUED]
     world = snapshot.world.with_pending(queued)
-    asked = WhatIf(changes or (), gone or (), priority, without or ())
     world = _changed(snapshot, world, asked, [each.uid for each in proposals])
     for each in proposals:
         if each.phase is not Phase.QUEUED:

@@ -26,7 +26,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from math import isfinite
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 from msgspec import Struct
@@ -125,6 +125,17 @@ def dumped(shown: object) -> str:
 def shown_as(shown: object, form: str | None) -> str:
     """The value as JSON, or as YAML if the form is `yaml`."""
     return written_as(dumped(shown), form)
+
+
+def list_as_json(listed: dict[str, Any]) -> str:
+    """A list of objects as the API server gave it, without who wrote which field."""
+    return dumped({**listed, "items": [without_managers(each) for each in listed.get("items") or ()]})
+
+
+def without_managers(found: dict[str, Any]) -> dict[str, Any]:
+    """An object without who wrote which field."""
+    metadata = {key: value for key, value in found["metadata"].items() if key != "managedFields"}
+    return {**found, "metadata": metadata}
 
 
 def written_as(text_of_json: str, form: str | None) -> str:

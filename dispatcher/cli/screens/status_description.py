@@ -171,8 +171,8 @@ class StatusDescription(AppWrapperStatus, frozen=True):
         yield "Cluster", text(job["last_cluster"])
         yield "Pods", ", ".join(f"{status[word]} {word.lower()}" for word in POD_COUNTS if status.get(word))
         yield "Trusts", self._trusts()
-        yield "Unhealthy", self._unhealthy()
-        yield "Growth", self._growth()
+        yield "Unhealthy", self._lasting("unhealthy")
+        yield "Growth", self._lasting("growth")
         yield "Submitted", text(job["submitted_at"])
         yield "Kept until", text(time_in(status.get("keptUntil")))
         if self.is_queued:
@@ -190,12 +190,6 @@ class StatusDescription(AppWrapperStatus, frozen=True):
             tuple((name_of(each.get("pool")), int(each.get("nodes") or 0)) for each in trusted)
         )
         return f"{awaited} to come" if awaited else ""
-
-    def _unhealthy(self) -> str:
-        return self._lasting("unhealthy")
-
-    def _growth(self) -> str:
-        return self._lasting("growth")
 
     def _lasting(self, field: str) -> str:
         """The reason and the message of a field of the status, and for how long it lasts; empty without the field."""
