@@ -14,11 +14,11 @@ from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import UID_LABEL, WORKLOAD_GROUP
 from dispatcher.api.provisioning import ProvisioningClass
-from dispatcher.core.kinds.cluster_defaults import ChargeRule
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.manifest import Owner
 from dispatcher.core.kinds.object_status import ObjectState
+from dispatcher.core.kinds.pod_defaults import ChargeRule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle import first_changes, provisioning, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.first_changes import Submission

@@ -11,14 +11,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Generic, TypeVar
 
 from dispatcher import errors, log
-from dispatcher.core.kinds.cluster_defaults import (
+from dispatcher.core.kinds.pod_defaults import (
     MOST_CLASSES,
     MOST_NAMESPACES,
     MOST_SURVEYED_CLASSES,
     DefaultsSurvey,
+    PodDefaults,
     Quantities,
+    add_requests,
+    overheads_by_class,
 )
-from dispatcher.core.kinds.pod_defaults import PodDefaults, add_requests, overheads_by_class
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.devices import MOST_DEVICE_CLASSES, device_resources_of
 from dispatcher.kube import paths

@@ -21,8 +21,8 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from dispatcher.api.potential import OnPotential
-from dispatcher.core.kinds.cluster_defaults import ChargeRule, DefaultsSurvey
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
+from dispatcher.core.kinds.pod_defaults import ChargeRule, DefaultsSurvey
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.model.cluster_errors import ErrorCounts
 from dispatcher.core.model.growth import SurplusPod

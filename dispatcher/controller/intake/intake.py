@@ -31,9 +31,8 @@ from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.core.intake.authorization import check_namespace
 from dispatcher.core.intake.scheduling_fields import expected_seconds, limit_seconds, requirements_of
 from dispatcher.core.intake.status_end import end_in_status, recall
-from dispatcher.core.kinds.cluster_defaults import ClusterDefaults, charge_in_clusters
 from dispatcher.core.kinds.manifest import reference
-from dispatcher.core.kinds.pod_defaults import runtime_classes
+from dispatcher.core.kinds.pod_defaults import ClusterDefaults, charge_in_clusters, runtime_classes
 from dispatcher.core.lifecycle import first_changes
 from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.model.gang import Gang

@@ -25,8 +25,8 @@ from dispatcher.core.intake.namespace_bounds import Ceiling, QueueBound, ceiling
 from dispatcher.core.intake.priority_classes import PriorityClasses, ResolvedPriority
 from dispatcher.core.intake.queue_labels import queues_of
 from dispatcher.core.kinds import pod_defaults, template_fields
-from dispatcher.core.kinds.cluster_defaults import ChargeRule
 from dispatcher.core.kinds.demand import Charge, charge_of
+from dispatcher.core.kinds.pod_defaults import ChargeRule
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.lifecycle import approvals
 from dispatcher.core.lifecycle.first_changes import Submission

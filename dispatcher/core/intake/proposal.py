@@ -21,14 +21,16 @@ from dispatcher.core.intake.queue_labels import kept_labels, queues_of
 from dispatcher.core.intake.scheduling_fields import expected_seconds, limit_seconds, requirements_of
 from dispatcher.core.kinds import pod_defaults
 from dispatcher.core.kinds.breakdown import check_appwrapper, object_of
-from dispatcher.core.kinds.cluster_defaults import (
+from dispatcher.core.kinds.demand import charge_of
+from dispatcher.core.kinds.pod_defaults import (
     MOST_CLASSES,
+    NO_DEFAULTS,
     ClusterDefaults,
     DefaultsSurvey,
+    PodDefaults,
     charge_in_clusters,
+    runtime_classes,
 )
-from dispatcher.core.kinds.demand import charge_of
-from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults, runtime_classes
 from dispatcher.core.lifecycle import approvals, first_changes
 from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.model.record import Record

@@ -29,9 +29,9 @@ from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePo
 from dispatcher.api.spec_errors import SpecError, quoted
 from dispatcher.core.kinds.affinity import Template, rules_between
 from dispatcher.core.kinds.built_in import KnownKind
-from dispatcher.core.kinds.cluster_defaults import ChargeRule
 from dispatcher.core.kinds.fields import ConstraintError, Field, TemplateError, template_at
 from dispatcher.core.kinds.manifest import with_infos
+from dispatcher.core.kinds.pod_defaults import ChargeRule
 from dispatcher.core.kinds.pod_rules import Kind
 from dispatcher.core.kinds.podsets import Pods, is_template_of, pod_set_at, pods_of, readable_pods_of
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds

@@ -1,20 +1,24 @@
-"""What the API server adds to pods at their creation: LimitRange defaults, RuntimeClass overheads, preemption policies.
+"""What the API server adds to pods at their creation, in one cluster or several, and the charge of a gang with it.
 
 A container without a request and without a limit of a resource gets the `defaultRequest` of the namespace's LimitRange.
 A pod with a RuntimeClass gets its overhead. Demand is derived from templates, so both are put into a copy of the
 templates first. Where several LimitRanges have a default for one resource, Kubernetes takes any; the largest counts.
-Clusters have different defaults, and the demand of a gang is derived for each.
 Source: https://kubernetes.io/docs/concepts/policy/limit-range/ and
 https://kubernetes.io/docs/concepts/scheduling-eviction/pod-overhead/
 
-A pod has its policy from its priority class, and may repeat it: `preemptionPolicy: Never`. A gang goes as a whole: one
-pod that may not preempt is enough.
+Clusters have different defaults, and the demand of a gang is derived for each. Intake reads the defaults from the
+clusters, `would` from the leader's snapshot. Both join them, and derive the charge, with the functions of this module,
+so that both count a gang in the same way. Commands that read a snapshot import it without the parser of AppWrappers.
+
+A pod has its policy of preemption from its priority class, and may repeat it: `preemptionPolicy: Never`. A gang goes as
+a whole: one pod that may not preempt is enough.
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/#non-preempting-priority-class
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from enum import StrEnum
 from itertools import islice
 from operator import is_not
 from typing import TYPE_CHECKING, Any, Final
@@ -22,12 +26,25 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.kinds.template_fields import is_pod_template
 from dispatcher.core.model.preemption import PREEMPT_NEVER
 from dispatcher.core.model.quantity import QuantityError, amount
 
 if TYPE_CHECKING:
     from dispatcher.api.appwrapper import AppWrapperSpec
+    from dispatcher.core.kinds.demand import Charge
+
+MOST_SMALLER: Final = 8
+"""Different defaults of clusters for which a demand is derived; in clusters with others the largest counts."""
+MOST_CLASSES: Final = 16
+"""RuntimeClasses of one AppWrapper that count; more than any cluster has."""
+MOST_NAMESPACES: Final = 5000
+"""Namespaces with default requests that the survey of one cluster holds."""
+MOST_SURVEYED_CLASSES: Final = 500
+"""RuntimeClasses with an overhead that the survey of one cluster holds; of more than these it holds none."""
+
+Quantities = Mapping[str, object]
 
 
 class PodDefaults(Struct, frozen=True):
@@ -193,10 +210,6 @@ def _amount(name: str, quantity: object) -> int:
         return 0
 
 
-if TYPE_CHECKING:
-    from dispatcher.api.appwrapper import AppWrapperSpec
-
-
 def never_preempts(spec: AppWrapperSpec, never_preempting: Container[str]) -> bool:
     """True if a pod of the gang may preempt no pod; `never_preempting` are the names of the classes that say so.
 
@@ -211,3 +224,83 @@ def never_preempts(spec: AppWrapperSpec, never_preempting: Container[str]) -> bo
             ):
                 return True
     return False
+
+
+class ChargeRule(StrEnum):
+    """How a declaration is charged where the demand can be derived from the template."""
+
+    LARGER = "larger"
+    """The larger of declared and derived, of each resource; a kind without pods is charged nothing."""
+    TRUSTED = "trusted"
+    """The declared demand, whatever the template says, as in MCAD."""
+
+
+class ClusterDefaults(Struct, frozen=True):
+    """The defaults of pods in the clusters that a gang may go to.
+
+    `largest` has the largest of each resource. `own` are the defaults of each cluster by name, where they are known.
+    """
+
+    largest: PodDefaults = NO_DEFAULTS
+    own: Mapping[str, PodDefaults] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, own: Mapping[str, PodDefaults], another: PodDefaults | None = None) -> ClusterDefaults:
+        """The defaults of these clusters; `another` counts among the largest, for clusters that are not known."""
+        return cls(largest([*own.values(), *([] if another is None else [another])]), own)
+
+    def __bool__(self) -> bool:
+        return bool(self.largest)
+
+    def smaller(self) -> list[tuple[PodDefaults, list[str]]]:
+        """The different defaults that are not the largest, each with its clusters; at most `MOST_SMALLER`."""
+        found: list[tuple[PodDefaults, list[str]]] = []
+        for name in sorted(self.own):
+            defaults = self.own[name]
+            names = next((names for known, names in found if known == defaults), None)
+            if names is not None:
+                names.append(name)
+            elif defaults != self.largest and len(found) < MOST_SMALLER:
+                found.append((defaults, [name]))
+        return found
+
+
+class DefaultsSurvey(Struct, frozen=True):
+    """All defaults of one connected cluster: default requests by namespace, and overheads by RuntimeClass.
+
+    None stands for those that the cluster does not show. Namespaces and classes without defaults are left out. With
+    `has_more`, default requests of further namespaces exist; at most `MOST_NAMESPACES` are held.
+    """
+
+    requests: Mapping[str, Quantities] | None = None
+    overheads: Mapping[str, Quantities] | None = None
+    has_more: bool = False
+
+    def read(self, namespace: str, classes: Iterable[str]) -> PodDefaults | None:
+        """The defaults of pods with these RuntimeClasses in a namespace; None if they are not known."""
+        if self.requests is None or (self.has_more and namespace not in self.requests):
+            return None
+        names = sorted(classes)
+        if names and self.overheads is None:
+            return None
+        known = self.overheads or {}
+        return PodDefaults(
+            self.requests.get(namespace, {}), {name: known[name] for name in names if name in known}
+        )
+
+
+def charge_in_clusters(
+    spec: AppWrapperSpec, defaults: ClusterDefaults, charge: Callable[[AppWrapperSpec], Charge]
+) -> Charge:
+    """The charge with the largest defaults; its gang has its demand in clusters with smaller ones, too.
+
+    `charge` derives the charge of a spec. Raises the `SpecError` that it raises for the spec without defaults.
+    """
+    try:
+        found = charge(with_defaults(spec, defaults.largest))
+        gangs = [(charge(with_defaults(spec, each)).gang, names) for each, names in defaults.smaller()]
+    except SpecError:
+        # Defaults of a cluster make no AppWrapper invalid: without them only its own errors are raised.
+        return charge(spec)
+    smaller = {name: gang for gang, names in gangs for name in names}
+    return replace(found, gang=found.gang.with_smaller(smaller)) if smaller else found
