@@ -33,8 +33,8 @@ from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.garbage import short_collections
+from dispatcher.core.intake.labels import PriorityClasses
 from dispatcher.core.intake.namespace_bounds import NO_CEILING, QueueBound
-from dispatcher.core.intake.priority_classes import PriorityClasses
 from dispatcher.core.kinds.pod_defaults import ChargeRule, ClusterDefaults
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.record import Phase

@@ -58,8 +58,8 @@ from dispatcher.controller.upkeep.snapshot_keeper import SnapshotKeeper
 from dispatcher.controller.upkeep.takeover import ConcernedAppWrappers, FirstPolicies, for_each, load
 from dispatcher.controller.upkeep.usage_keeper import UsageKeeper
 from dispatcher.controller.workqueue import WorkQueue
+from dispatcher.core.intake.labels import ChangedClasses
 from dispatcher.core.intake.namespace_bounds import Ceiling, QueueBound
-from dispatcher.core.intake.priority_classes import ChangedClasses
 from dispatcher.core.kinds.pod_defaults import ChargeRule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock

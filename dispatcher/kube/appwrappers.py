@@ -32,7 +32,7 @@ from dispatcher.api.names import (
     OUR_MANAGERS,
 )
 from dispatcher.api.validation import SpecSize, count_containers
-from dispatcher.core.intake.queue_labels import kept_labels
+from dispatcher.core.intake.labels import kept_labels
 from dispatcher.core.kinds.provisioning_request import parameters_in
 from dispatcher.kube import bounds
 from dispatcher.kube.api_calls import Json, one_object

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.intake.priority_classes import ClassValue
+from dispatcher.core.intake.labels import ClassValue
 from dispatcher.core.queues.declaration import parse_dispatch_queue
 from dispatcher.core.queues.declared_queues import last_valid
 from dispatcher.core.queues.leaf_quota import LeafQuota

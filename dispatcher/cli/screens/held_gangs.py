@@ -17,7 +17,7 @@ from dispatcher.api.names import MCAD_NAME_LABEL, NAME_LABEL, UID_LABEL, USER_AN
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.cli.screens.output import UNKNOWN, text
 from dispatcher.cli.screens.tables import Heading, relative, table
-from dispatcher.core.intake.queue_labels import queues_of
+from dispatcher.core.intake.labels import queues_of
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults, runtime_classes, with_defaults
 from dispatcher.core.kinds.pod_requests import PodSpecError, live_pod_requests

@@ -21,9 +21,8 @@ from dispatcher.api.conditions import ConditionType, granted_in
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import MAX_PRIORITY, MAX_PRIORITY_SLOPE
 from dispatcher.controller.members.first_lists import FirstLists
+from dispatcher.core.intake.labels import PriorityClasses, ResolvedPriority, queues_of
 from dispatcher.core.intake.namespace_bounds import Ceiling, QueueBound, ceiling_of, unreadable
-from dispatcher.core.intake.priority_classes import PriorityClasses, ResolvedPriority
-from dispatcher.core.intake.queue_labels import queues_of
 from dispatcher.core.kinds import pod_defaults, template_fields
 from dispatcher.core.kinds.demand import Charge, charge_of
 from dispatcher.core.kinds.pod_defaults import ChargeRule

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from dispatcher import errors, log
-from dispatcher.core.intake.priority_classes import ClassValue
+from dispatcher.core.intake.labels import ClassValue
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.leaf_quota import LeafQuota, leaf_quotas
 from dispatcher.core.queues.queue import Queue

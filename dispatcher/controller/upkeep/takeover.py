@@ -23,7 +23,7 @@ from dispatcher.controller.intake.specs import AT_ONCE, Specs
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.garbage import no_collections
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.core.intake.priority_classes import ChangedClasses, class_name
+from dispatcher.core.intake.labels import ChangedClasses, class_name
 from dispatcher.core.model.incremental import in_parts
 from dispatcher.core.model.record import ACTIVE
 from dispatcher.core.queues.declared_queues import DeclaredQueues

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.api.names import APPROVALS, HUB_CLUSTER
 from dispatcher.api.spec_errors import SpecError, joined, quoted
-from dispatcher.core.intake.queue_labels import kept_labels, queues_of
+from dispatcher.core.intake.labels import kept_labels, queues_of
 from dispatcher.core.intake.scheduling_fields import expected_seconds, limit_seconds, requirements_of
 from dispatcher.core.kinds import pod_defaults
 from dispatcher.core.kinds.breakdown import check_appwrapper, object_of

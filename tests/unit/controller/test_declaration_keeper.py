@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from dispatcher import errors
 from dispatcher.controller.upkeep.declaration_keeper import DeclarationKeeper
-from dispatcher.core.intake.priority_classes import ClassValue
+from dispatcher.core.intake.labels import ClassValue
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.leaf_quota import LeafQuota

@@ -9,8 +9,8 @@ import pytest
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import FINALIZER
+from dispatcher.core.intake.labels import PriorityClasses
 from dispatcher.core.intake.namespace_bounds import Ceiling
-from dispatcher.core.intake.priority_classes import PriorityClasses
 from dispatcher.core.kinds.manifest import build
 from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.lifecycle.transitions import Cause

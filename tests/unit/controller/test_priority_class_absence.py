@@ -12,12 +12,7 @@ from structlog.testing import capture_logs
 from dispatcher.api.names import PRIORITY_LABEL
 from dispatcher.controller.intake.priority_class_watch import PATH, PriorityClassWatch
 from dispatcher.controller.scheduling.absence import CHECK_SECONDS, LASTS_SECONDS
-from dispatcher.core.intake.priority_classes import (
-    ChangedClasses,
-    ClassValue,
-    PriorityClasses,
-    ResolvedPriority,
-)
+from dispatcher.core.intake.labels import ChangedClasses, ClassValue, PriorityClasses, ResolvedPriority
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, watch

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from dispatcher.controller.intake.priority_class_watch import PATH, PriorityClassWatch
-from dispatcher.core.intake.priority_classes import ChangedClasses, PriorityClasses
+from dispatcher.core.intake.labels import ChangedClasses, PriorityClasses
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from tests.fakes import FakeApiServer, answer, never, refusal, watch

@@ -29,8 +29,8 @@ from dispatcher.controller.reconcile.status_writer import StatusWriter
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.workqueue import WorkQueue
+from dispatcher.core.intake.labels import PriorityClasses
 from dispatcher.core.intake.namespace_bounds import NO_CEILING, Ceiling, QueueBound
-from dispatcher.core.intake.priority_classes import PriorityClasses
 from dispatcher.core.kinds.pod_defaults import ChargeRule, ClusterDefaults
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes

@@ -6,13 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.api.names import KUEUE_PRIORITY_LABEL, PRIORITY_LABEL
-from dispatcher.core.intake.priority_classes import (
+from dispatcher.core.intake.labels import (
     ChangedClasses,
     PriorityClasses,
     ResolvedPriority,
     class_name,
+    kept_labels,
 )
-from dispatcher.core.intake.queue_labels import kept_labels
 
 CLASSES = PriorityClasses(
     of_workloads={"both": 1, "kueues": -2},

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.api.names import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, QUEUE_LABEL
-from dispatcher.core.intake.queue_labels import MOST_LABELS, kept_labels, naming_queues, queues_of
+from dispatcher.core.intake.labels import MOST_LABELS, kept_labels, naming_queues, queues_of
 from dispatcher.text import LONGEST_NAME
 
 OURS, KUEUES, KAIS = {QUEUE_LABEL: "ours"}, {KUEUE_QUEUE_LABEL: "kueues"}, {KAI_QUEUE_LABEL: "kais"}
