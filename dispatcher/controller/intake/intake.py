@@ -29,7 +29,7 @@ from dispatcher.controller.intake.specs import owner_of_new
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.core.intake.authorization import check_namespace
-from dispatcher.core.intake.scheduling_fields import expected_seconds, limit_seconds, requirements_of
+from dispatcher.core.intake.proposal import expected_seconds, limit_seconds, requirements_of
 from dispatcher.core.intake.status_end import end_in_status, recall
 from dispatcher.core.kinds.manifest import reference
 from dispatcher.core.kinds.pod_defaults import ClusterDefaults, charge_in_clusters, runtime_classes

@@ -15,10 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
-from dispatcher.api.names import APPROVALS, HUB_CLUSTER
+from dispatcher.api.names import APPROVALS, CLUSTER_PREFERENCE, CLUSTER_SELECTOR, HUB_CLUSTER
+from dispatcher.api.selector import selector_of
 from dispatcher.api.spec_errors import SpecError, joined, quoted
 from dispatcher.core.intake.labels import kept_labels, queues_of
-from dispatcher.core.intake.scheduling_fields import expected_seconds, limit_seconds, requirements_of
 from dispatcher.core.kinds import pod_defaults
 from dispatcher.core.kinds.breakdown import check_appwrapper, object_of
 from dispatcher.core.kinds.demand import charge_of
@@ -34,6 +34,7 @@ from dispatcher.core.kinds.pod_defaults import (
 from dispatcher.core.lifecycle import approvals, first_changes
 from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.model.record import Record
+from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.cluster_filters import has_members
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
@@ -161,3 +162,27 @@ def _text(metadata: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str) or not value.isprintable():
         raise SpecError(f"metadata.{key}", f"must be text, not {quoted(value)}", "Write a name")
     return value
+
+
+def requirements_of(
+    annotations: Mapping[str, str], namespace: str, spec: AppWrapperSpec
+) -> ClusterRequirements:
+    """The cluster requirements of an AppWrapper; raises `SpecError` if one of its selectors cannot be parsed."""
+    return ClusterRequirements(
+        selector=selector_of(annotations, CLUSTER_SELECTOR),
+        prefers=selector_of(annotations, CLUSTER_PREFERENCE),
+        namespace=namespace,
+        kinds=frozenset((wrapped.api_version, wrapped.kind) for wrapped in spec.wrapped),
+    )
+
+
+def expected_seconds(spec: AppWrapperSpec) -> int:
+    """The run time that the author expects, in whole seconds; 0 if unknown."""
+    expected = spec.scheduling.dispatch_duration.expected
+    return int(expected.total_seconds()) if expected else 0
+
+
+def limit_seconds(spec: AppWrapperSpec) -> int:
+    """The longest run time that the author allows, in whole seconds; 0 if unlimited."""
+    limit = spec.scheduling.dispatch_duration.limit
+    return int(limit.total_seconds()) if limit else 0
