@@ -49,7 +49,7 @@ from dispatcher.core.scheduling.pending_queue import PendingQueue
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
-from dispatcher.core.status.cluster_state import ClusterState
+from dispatcher.core.status.clusters import ClusterState
 from dispatcher.core.status.samples import CapacitySample, Moment, reading_of
 from dispatcher.store import migrate
 from dispatcher.store.clusters import ClusterStore

@@ -18,7 +18,7 @@ from dispatcher.api.spec_errors import one_line
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.potential import LONGEST_DISTRUST, PoolFailures
 from dispatcher.core.scheduling.cluster_filters import LONGEST_MESSAGE
-from dispatcher.core.status.cluster_state import ClusterChange, ClusterEvent, ClusterState, changes
+from dispatcher.core.status.clusters import ClusterChange, ClusterEvent, ClusterState, changes
 from dispatcher.errors import SettingsError
 from dispatcher.store import mapping, tables
 from dispatcher.store.database import Database

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.core.model.potential import LONGEST_DISTRUST, PoolFailures
-from dispatcher.core.status.cluster_state import ClusterState
+from dispatcher.core.status.clusters import ClusterState
 from dispatcher.errors import Fenced, SettingsError
 from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database

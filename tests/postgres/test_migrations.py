@@ -28,7 +28,7 @@ from dispatcher.core.model.record import (
 )
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Queue
-from dispatcher.core.status.cluster_state import ClusterState
+from dispatcher.core.status.clusters import ClusterState
 from dispatcher.errors import DataRefused, SchemaMismatch, StoreUnavailable
 from dispatcher.store import migrate, reader, revision
 from dispatcher.store.clusters import ClusterStore

@@ -24,7 +24,7 @@ from dispatcher.controller.members.member import CONNECTING, AnotherCluster, Mem
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.potential import Trust
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.status.cluster_state import ClusterState
+from dispatcher.core.status.clusters import ClusterState
 from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import cluster_uid

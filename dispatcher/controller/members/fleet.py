@@ -50,7 +50,7 @@ from dispatcher.core.scheduling.cluster_filters import (
     has_no_cluster_left,
     rejection,
 )
-from dispatcher.core.status.cluster_state import ClusterState
+from dispatcher.core.status.clusters import ClusterState
 from dispatcher.core.status.samples import LedgerReading, reading_of
 from dispatcher.kube.reflector import Reflector
 

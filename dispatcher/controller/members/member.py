@@ -29,8 +29,7 @@ from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
-from dispatcher.core.status.cluster_state import ClusterState
-from dispatcher.core.status.member_status import MemberState, PoolState
+from dispatcher.core.status.clusters import ClusterState, MemberState, PoolState
 from dispatcher.core.status.samples import LedgerReading, reading_of
 from dispatcher.kube.client import Json
 from dispatcher.kube.kubeconfig import Connection

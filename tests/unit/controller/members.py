@@ -14,7 +14,7 @@ from aiohttp import web
 
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
-from dispatcher.core.status.cluster_state import ClusterState
+from dispatcher.core.status.clusters import ClusterState
 from dispatcher.errors import SettingsError
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.kubeconfig import Connection

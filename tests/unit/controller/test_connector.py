@@ -20,7 +20,7 @@ from dispatcher.controller.members.member import CONNECTING, Member
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.cluster_errors import ErrorCounts
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.status.cluster_state import ClusterState
+from dispatcher.core.status.clusters import ClusterState
 from dispatcher.kube import paging
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_node

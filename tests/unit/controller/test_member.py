@@ -29,8 +29,7 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
-from dispatcher.core.status.cluster_state import ClusterState
-from dispatcher.core.status.member_status import MemberState
+from dispatcher.core.status.clusters import ClusterState, MemberState
 from dispatcher.core.status.samples import LedgerReading
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Kind

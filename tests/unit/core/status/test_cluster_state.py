@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.status.cluster_state import ClusterChange, ClusterEvent, ClusterState, changes
+from dispatcher.core.status.clusters import ClusterChange, ClusterEvent, ClusterState, changes
 
 WELL = ClusterState()
 REMOVED = ClusterState(is_declared=False)

@@ -10,7 +10,7 @@ import pytest
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.status.member_status import MemberState, PoolState, status_of
+from dispatcher.core.status.clusters import MemberState, PoolState, status_of
 
 Json = dict[str, Any]
 
