@@ -9,7 +9,7 @@ largest clusters.
 A gang that causes an exception in a search is set aside for `BARRED_FOR`, or until it changes: its status says that its
 outlook is not known, and the outlooks of all others are sought without it.
 
-Outlooks give way to dispatches: `core.status.outlook_pace` passes busy rounds over, and bounds the statuses that a
+Outlooks give way to dispatches: `core.status.outlook` passes busy rounds over, and bounds the statuses that a
 round changes. A status that shows the same outlook already is not written, and neither is one that differs by a start
 that has moved a little (`steady`).
 """
@@ -37,12 +37,13 @@ from dispatcher.core.status.outlook import (
     Found,
     Outlook,
     Positions,
+    Round,
     joined,
     positions,
     search_in_steps,
     steady,
+    to_write,
 )
-from dispatcher.core.status.outlook_pace import Round, to_write
 
 PAUSE_FACTOR: Final = 20
 """A search is followed by a pause of at least so many times its duration."""

@@ -19,9 +19,14 @@ from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
-from dispatcher.core.status import outlook_pace
-from dispatcher.core.status.outlook import MOST_ADVISED_OF_A_QUEUE, MOST_EXACT, Outlook
-from dispatcher.core.status.outlook_pace import MOST_DISPATCHED, MOST_PASSED
+from dispatcher.core.status import outlook
+from dispatcher.core.status.outlook import (
+    MOST_ADVISED_OF_A_QUEUE,
+    MOST_DISPATCHED,
+    MOST_EXACT,
+    MOST_PASSED,
+    Outlook,
+)
 from tests.builders import WAITS, at, attempt_of, make_core_node, make_gang, make_record
 from tests.unit.virtual_time import monotonic
 
@@ -144,7 +149,7 @@ async def test_gang_without_a_position_has_an_empty_outlook_once_positions_are_c
 async def test_round_writes_a_bounded_number_of_statuses_of_late_gangs_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outlook_pace, "MOST_WRITES", 30)
+    monkeypatch.setattr(outlook, "MOST_WRITES", 30)
     bench = Bench()
     bench.put(*range(100))
     first, second, third, fourth = [await bench.renewed() for _ in range(4)]
@@ -160,7 +165,7 @@ async def test_queue_that_falls_behind_keeps_its_outlook_until_its_turn(
     bench = Bench()
     bench.put(*range(10))
     await bench.renewed()
-    monkeypatch.setattr(outlook_pace, "MOST_WRITES", 3)
+    monkeypatch.setattr(outlook, "MOST_WRITES", 3)
     bench.remove(0)
     assert await bench.renewed() == ["q1", "q2", "q3"]
     behind = bench.keeper.outlook_of("q4")
@@ -260,8 +265,8 @@ async def test_round_with_few_dispatches_is_not_busy() -> None:
 async def test_busy_round_writes_the_first_gangs_and_a_few_others_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outlook_pace, "MOST_PASSED", 0)
-    monkeypatch.setattr(outlook_pace, "MOST_BUSY_WRITES", 3)
+    monkeypatch.setattr(outlook, "MOST_PASSED", 0)
+    monkeypatch.setattr(outlook, "MOST_BUSY_WRITES", 3)
     bench = Bench()
     bench.put(*range(50))
     bench.dispatch(MOST_DISPATCHED + 1)

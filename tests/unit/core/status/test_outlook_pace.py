@@ -6,12 +6,12 @@ from itertools import accumulate
 
 import pytest
 
-from dispatcher.core.status.outlook import Outlook
-from dispatcher.core.status.outlook_pace import (
+from dispatcher.core.status.outlook import (
     MOST_BUSY_WRITES,
     MOST_DISPATCHED,
     MOST_PASSED,
     MOST_WRITES,
+    Outlook,
     Round,
     to_write,
 )
