@@ -51,8 +51,8 @@ from dispatcher.core.kinds.provisioning_request import read_request
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.kinds.template_fields import warning as server_fields_warning
 from dispatcher.core.kinds.template_fields import without_server_fields
+from dispatcher.core.model.clock import time_in
 from dispatcher.core.model.document import DocumentError, Entry
-from dispatcher.core.model.timestamps import time_in
 from dispatcher.core.queues.declaration import parse_dispatch_queue
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.quota_subtrees import read_quota_subtrees

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from dispatcher.core.model.clock import time_in
 from dispatcher.core.model.record import Phase
-from dispatcher.core.model.timestamps import time_in
 from dispatcher.core.status.phases import phase_in
 from dispatcher.store.reports import Filter, Report
 from dispatcher.text import name_of, text_of

@@ -18,8 +18,8 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.cli.screens.appwrapper_status import OUTSIDE, AppWrapperStatus
 from dispatcher.cli.screens.output import UNKNOWN, text
 from dispatcher.cli.screens.tables import Heading, folded, state_in_words, table
+from dispatcher.core.model.clock import time_in
 from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL, IN_NO_QUEUE, LACKS_QUOTA, TOO_LARGE
-from dispatcher.core.model.timestamps import time_in
 from dispatcher.text import counted, name_of, one_line, text_of
 
 Json = dict[str, Any]

@@ -33,7 +33,7 @@ from msgspec import Struct
 
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.screens.tables import Heading, folded, relative, span, table, width_of
-from dispatcher.core.model.timestamps import timestamp
+from dispatcher.core.model.clock import timestamp
 from dispatcher.errors import TryAgain
 from dispatcher.store.reports import Report, Row
 from dispatcher.text import counted, printable

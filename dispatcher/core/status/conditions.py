@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import OUR_TYPES, ConditionType, State
+from dispatcher.core.model.clock import micro_timestamp, timestamp
 from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.potential import Trusted, trusted_of
@@ -21,7 +22,6 @@ from dispatcher.core.model.quantity import quantity
 from dispatcher.core.model.record import ACTIVE, Condition, NotedIssue, Pending, Phase, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources, is_gpu
-from dispatcher.core.model.timestamps import micro_timestamp, timestamp
 from dispatcher.core.status import components
 from dispatcher.text import mappings_of
 

@@ -26,11 +26,11 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dispatcher.core.model.clock import timestamp
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.model.timestamps import timestamp
 from dispatcher.core.queues.access import counted_in
 from dispatcher.core.queues.accounts import Account, TreeQuota, tree_quotas
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue

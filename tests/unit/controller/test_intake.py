@@ -17,10 +17,10 @@ from dispatcher.controller.intake.attempt_search import SEARCH_SECONDS
 from dispatcher.controller.intake.intake import LARGEST_BATCH_BYTES
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.core.kinds.manifest import anchor_name, build
+from dispatcher.core.model.clock import timestamp
 from dispatcher.core.model.pods import Pod
 from dispatcher.core.model.record import Phase
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.model.timestamps import timestamp
 from dispatcher.kube.appwrappers import AppWrapperView
 from tests.builders import (
     at,

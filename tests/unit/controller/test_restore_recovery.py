@@ -19,9 +19,9 @@ from dispatcher.controller.scheduling.slices import SLICE_SECONDS
 from dispatcher.controller.upkeep.restore_recovery import RestoreRecovery
 from dispatcher.core.kinds.manifest import build
 from dispatcher.core.lifecycle import run_changes
+from dispatcher.core.model.clock import timestamp
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.model.timestamps import timestamp
 from dispatcher.errors import Fenced
 from dispatcher.kube.client import ClusterClient
 from tests.builders import (

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from dispatcher.core.model.timestamps import micro_timestamp, time_in, timestamp
+from dispatcher.core.model.clock import micro_timestamp, time_in, timestamp
 
 NINE = datetime(2026, 11, 20, 9, tzinfo=UTC)
 
