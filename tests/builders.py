@@ -28,7 +28,7 @@ from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.step import ObservedState
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
-from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Attempt, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources

@@ -25,8 +25,7 @@ from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do, ObservedSt
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.pods import Pod, PodPhase
+from dispatcher.core.model.pods import Pod, PodCounts, PodPhase
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import ACTIVE, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources

@@ -19,8 +19,7 @@ from dispatcher.core.kinds.asked import owns_rayclusters
 from dispatcher.core.kinds.provisioning_request import request_ref
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.pods import Pod, Unscheduled
+from dispatcher.core.model.pods import Pod, PodCounts, Unscheduled
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import Kind
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger

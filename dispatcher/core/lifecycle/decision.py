@@ -23,7 +23,7 @@ from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.provisioning import Answer
 from dispatcher.core.lifecycle.record_change import live_attempt, noted_warning
 from dispatcher.core.lifecycle.step import NOOP, Act, Commit, Decision, Do, Loss, ObservedState
-from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.potential import in_words
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record

@@ -44,9 +44,8 @@ from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.growth import GatedPod, PodsByTemplate, SurplusPod
 from dispatcher.core.model.nodes import Node, Taint
-from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.pod_terms import PodSort
-from dispatcher.core.model.pods import Pod, PodReason, Unscheduled
+from dispatcher.core.model.pods import Pod, PodCounts, PodReason, Unscheduled
 from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, Trusted, is_potential
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.appwrapper_share import AppWrapperShare, add

@@ -16,7 +16,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import OUR_TYPES, ConditionType, State
 from dispatcher.core.model.clock import micro_timestamp, timestamp
 from dispatcher.core.model.growth import GrowthRequest
-from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.potential import Trusted, trusted_of
 from dispatcher.core.model.quantity import quantity
 from dispatcher.core.model.record import ACTIVE, Condition, NotedIssue, Pending, Phase, QuotaSummary, Record

@@ -14,7 +14,7 @@ from dispatcher.api.names import GROWTH_ANNOTATION, GROWTH_GATE, ITEM_ANNOTATION
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
-from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient

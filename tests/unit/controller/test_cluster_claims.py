@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.api.names import HUB_ANNOTATION, UID_LABEL
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_metadata, make_node, make_owner, make_pod, make_record

@@ -20,7 +20,7 @@ from dispatcher.core.lifecycle.confirmation import (
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.step import Act, Do, ObservedState
-from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.record import Phase
 from tests.builders import at, make_gang, make_policy, make_record
 

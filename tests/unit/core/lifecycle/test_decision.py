@@ -24,7 +24,7 @@ from dispatcher.core.lifecycle.record_change import unknown_class, with_unknown_
 from dispatcher.core.lifecycle.step import NOOP, Act, Commit, Do, Loss, ObservedState
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.record import NotedIssue, Phase, Record
 from tests.builders import (
     NOW,

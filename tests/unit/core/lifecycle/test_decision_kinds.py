@@ -16,7 +16,7 @@ from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.policy import ADMISSION_GRACE
 from dispatcher.core.lifecycle.step import NOOP, Act, Do
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.record import NotedIssue, ObjectRef, Phase, Record
 from tests.builders import at, attempt_of, make_objects, make_observation, make_policy, make_record, make_ref
 from tests.unit.core.lifecycle.dispatched import Outline, by, outline

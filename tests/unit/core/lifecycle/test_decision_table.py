@@ -29,7 +29,7 @@ from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do, Loss, ObservedState
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model.growth import GatedPod, PodRef, SurplusPod
-from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.record import ACTIVE, Change, NotedIssue, Pending, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from tests.builders import (

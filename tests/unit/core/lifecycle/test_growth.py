@@ -23,7 +23,7 @@ from dispatcher.core.lifecycle.health import missing_pods
 from dispatcher.core.lifecycle.step import Act, Do
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.growth import GatedPod, PodsByTemplate, SurplusPod
-from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Growth, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
 from tests.builders import at, attempt_of, make_gang, make_objects, make_observation, make_policy, make_record

@@ -14,7 +14,7 @@ from dispatcher.core.lifecycle.growth import without_unplaced
 from dispatcher.core.lifecycle.step import Act, Do
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.growth import GatedPod, GrowthTrust, PodRef, Shrinking, SurplusPod
-from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.record import Growth, Phase, Record
 from dispatcher.core.model.resources import Resources
 from tests.builders import at, attempt_of, make_gang, make_objects, make_observation, make_record

@@ -13,7 +13,7 @@ from dispatcher.api.appwrapper import Growth, Requeuing
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.lifecycle import health, run_changes
 from dispatcher.core.lifecycle.health import HealthIssue, Remedy
-from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.record import Record
 from tests.builders import at, make_policy
 from tests.unit.core.lifecycle.dispatched import (

@@ -27,7 +27,7 @@ from dispatcher.core.lifecycle.missing_pods import (
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.step import Act, Commit
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.record import NotedIssue, ObjectRef, Phase, Record
 from tests.builders import at, make_gang, make_objects, make_observation, make_policy, make_record
 

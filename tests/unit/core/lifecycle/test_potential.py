@@ -14,7 +14,7 @@ from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.step import Act, Do
 from dispatcher.core.model.gang import Assignment
-from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.potential import LONGEST_DISTRUST, PoolFailures
 from dispatcher.core.model.record import Phase, Record
 from tests.builders import NOW, attempt_of, make_observation, make_policy, make_record

@@ -17,7 +17,7 @@ from dispatcher.core.lifecycle.removal import stays
 from dispatcher.core.lifecycle.step import Act
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gang import Assignment
-from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.preemption import MOST_REMEMBERED, Reason
 from dispatcher.core.model.record import ACTIVE, Change, NotedIssue, Pending, Phase, Record
 from dispatcher.core.scheduling.ordering import is_eligible, rank

@@ -13,7 +13,7 @@ from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.step import Act, Do
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.growth import GatedPod, PodRef, Shrinking
-from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources

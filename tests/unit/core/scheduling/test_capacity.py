@@ -6,8 +6,7 @@ import pytest
 
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
-from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.pods import Pod, PodPhase
+from dispatcher.core.model.pods import Pod, PodCounts, PodPhase
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from tests.unit.core.scheduling.capacity_definition import account

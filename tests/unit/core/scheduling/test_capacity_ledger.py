@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
-from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.pods import Gate, Pod, PodPhase, PodReason, Unscheduled
+from dispatcher.core.model.pods import Gate, Pod, PodCounts, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.appwrapper_share import count_pods
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger

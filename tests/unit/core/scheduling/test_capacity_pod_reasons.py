@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.pods import Pod, PodPhase, PodReason, Unscheduled
+from dispatcher.core.model.pods import Pod, PodCounts, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 

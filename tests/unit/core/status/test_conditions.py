@@ -16,7 +16,7 @@ from dispatcher.core.lifecycle.record_change import new_condition
 from dispatcher.core.model.clock import timestamp
 from dispatcher.core.model.gang import Assignment, Gang
 from dispatcher.core.model.growth import GrowthRequest
-from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.record import Borrower, NotedIssue, Pending, Phase, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
