@@ -22,7 +22,7 @@ from dispatcher.core.kinds.pod_defaults import (
     overheads_by_class,
 )
 from dispatcher.core.model.bounded_dict import BoundedDict
-from dispatcher.core.model.devices import MOST_DEVICE_CLASSES, device_resources_of
+from dispatcher.core.model.resources import MOST_DEVICE_CLASSES, device_resources_of
 from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.paging import pages

@@ -43,7 +43,7 @@ DECODERS: Final = (
     "core.kinds.podsets",
     "core.kinds.provisioning_request",
     "core.kinds.template_fields",
-    "core.model.devices",
+    "core.model.resources",
     "core.status.conditions",
     "core.status.outlook",
     "core.status.queue_status",

@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from dispatcher.api.provisioning import ProvisioningClass
-from dispatcher.core.model.devices import is_of_device_class
 from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.growth import SurplusPod
@@ -22,7 +21,7 @@ from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.nodes import Taint, Toleration
 from dispatcher.core.model.pod_terms import NO_TERMS, TermIndex
 from dispatcher.core.model.potential import FULL_TRUST, MOST_NODES, PotentialPool, Trust
-from dispatcher.core.model.resources import NOTHING, Resources, sum_of
+from dispatcher.core.model.resources import NOTHING, Resources, is_of_device_class, sum_of
 from dispatcher.core.scheduling.node_snapshot import NodeSnapshot, use_of
 
 NO_POOLS: Final[tuple[tuple[PotentialPool, ...], Trust]] = (), FULL_TRUST

@@ -16,7 +16,6 @@ from msgspec import Struct
 from dispatcher.api.potential import OnPotential
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model import potential
-from dispatcher.core.model.devices import has_device_class
 from dispatcher.core.model.failures import UNDECIDED_BY_ERROR
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.pending_reasons import (
@@ -34,7 +33,7 @@ from dispatcher.core.model.potential import FULL_TRUST, Trust
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
-from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.model.resources import NOTHING, Resources, has_device_class
 from dispatcher.core.scheduling.backfill_reservation import Reservation, noted
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.fit import Shortfall, fit, shortfall_in_empty
