@@ -48,7 +48,7 @@ from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.pending_queue import NewOutcome
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.events import EventRecorder
+from dispatcher.kube.objects.events import EventRecorder
 from dispatcher.probes import Metrics
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership

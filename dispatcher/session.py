@@ -76,8 +76,8 @@ from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.core.status.events import grew_beyond_quota
 from dispatcher.core.status.outlook import Outlook, outlook_in
 from dispatcher.kube.client import ClusterClient, own_namespace
-from dispatcher.kube.events import EventRecorder
 from dispatcher.kube.kubeconfig import Connection
+from dispatcher.kube.objects.events import EventRecorder
 from dispatcher.kube.questions import is_allowed, is_author_policy_bound
 from dispatcher.kube.reflector import Reflector
 from dispatcher.probes import Metrics, MetricValues

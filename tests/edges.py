@@ -27,13 +27,13 @@ from dispatcher.core.kinds.built_in import ROWS
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.requirements import ANYWHERE
-from dispatcher.kube.anchors import _found as anchor_found
 from dispatcher.kube.api_calls import one_object, refusal
-from dispatcher.kube.appwrappers import decode
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.kubeconfig import connection
-from dispatcher.kube.nodes import decode_node, decode_pod
-from dispatcher.kube.object_client import ObjectClient
+from dispatcher.kube.objects.anchors import _found as anchor_found
+from dispatcher.kube.objects.appwrappers import decode
+from dispatcher.kube.objects.nodes import decode_node, decode_pod
+from dispatcher.kube.objects.object_client import ObjectClient
 from tests.builders import make_appwrapper, make_metadata, make_pod, make_ref
 
 Json = dict[str, Any]

@@ -29,7 +29,7 @@ _NOTHING: Final = frozenset[str]()
 
 
 def source_of(module: str) -> Path:
-    """The file of a module, which is named below the package: `kube.nodes`."""
+    """The file of a module, which is named below the package: `kube.objects.nodes`."""
     return PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from dispatcher import errors
 from dispatcher.api.redaction import without_values
-from dispatcher.kube import appwrappers
 from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.objects import appwrappers
 from tests.cluster.manifests import (
     appwrapper,
     changed,

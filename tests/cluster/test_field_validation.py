@@ -9,7 +9,7 @@ from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.core.kinds.manifest import Owner
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.object_client import Created, ObjectClient
+from dispatcher.kube.objects.object_client import Created, ObjectClient
 from tests.cluster.manifests import appwrapper, changed, config_map, deployment, item
 from tests.cluster.outcomes import delete_all, failures
 from tests.cluster.world import World

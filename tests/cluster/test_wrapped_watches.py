@@ -20,8 +20,8 @@ from dispatcher.kube import bounds
 from dispatcher.kube.bounds import Purpose
 from dispatcher.kube.client import JSON, MERGE_PATCH, ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.object_client import Created, ObjectClient
-from dispatcher.kube.object_informers import ObjectInformers
+from dispatcher.kube.objects.object_client import Created, ObjectClient
+from dispatcher.kube.objects.object_informers import ObjectInformers
 from testbed.plane import Plane
 from testbed.processes import Supervisor
 from tests.cluster.manifests import appwrapper, config_map, item, job, pod

@@ -57,20 +57,12 @@ from dispatcher.core.queues.declaration import parse_dispatch_queue
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.quota_subtrees import read_quota_subtrees
 from dispatcher.core.scheduling.scenario import parse_scenario
-from dispatcher.kube import (
-    anchors,
-    bounds,
-    discovery,
-    events,
-    live_pod_lister,
-    object_client,
-    object_informers,
-    paging,
-)
+from dispatcher.kube import bounds, discovery, paging
 from dispatcher.kube.api_calls import items_of, one_object
-from dispatcher.kube.appwrappers import decode
-from dispatcher.kube.nodes import NotAPod, decode_node, decode_pod
-from dispatcher.kube.owner_resolver import controller_ref
+from dispatcher.kube.objects import anchors, events, live_pod_lister, object_client, object_informers
+from dispatcher.kube.objects.appwrappers import decode
+from dispatcher.kube.objects.nodes import NotAPod, decode_node, decode_pod
+from dispatcher.kube.objects.owner_resolver import controller_ref
 from dispatcher.settings import Settings
 from tests.builders import at as moment
 from tests.builders import make_appwrapper, make_metadata, make_node, make_owner, make_template, make_wrapped

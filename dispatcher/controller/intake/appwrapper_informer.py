@@ -21,10 +21,11 @@ from dispatcher.api.names import HUB_CLUSTER, LEGACY_GROUP, WORKLOAD_GROUP
 from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import Record
-from dispatcher.kube import appwrappers, bounds
-from dispatcher.kube.appwrappers import NO_ANNOTATIONS, AppWrappers, AppWrapperView, decode
+from dispatcher.kube import bounds
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.objects import appwrappers
+from dispatcher.kube.objects.appwrappers import NO_ANNOTATIONS, AppWrappers, AppWrapperView, decode
 from dispatcher.kube.reflector import Reading, Reflector
 from dispatcher.kube.time_slices import LARGEST_INLINE
 

@@ -38,8 +38,8 @@ from dispatcher.core.lifecycle.provisioning import recovered
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.requirements import Kind
-from dispatcher.kube.appwrappers import AppWrapperView
-from dispatcher.kube.object_client import Mark
+from dispatcher.kube.objects.appwrappers import AppWrapperView
+from dispatcher.kube.objects.object_client import Mark
 
 SEARCH_SECONDS: Final = 10.0
 """Timeout of the list of anchors of one member; enough for some ten thousand anchors."""

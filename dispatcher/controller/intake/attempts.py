@@ -20,7 +20,7 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.seals import Seals
-from dispatcher.kube.object_client import Mark
+from dispatcher.kube.objects.object_client import Mark
 
 ClassOf = Callable[[Gang, Iterable[str], str], ProvisioningClass | None]
 """The class from which a gang in these queues requests its capacity in the cluster of that name; None without one."""

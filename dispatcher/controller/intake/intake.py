@@ -38,7 +38,7 @@ from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
-from dispatcher.kube.appwrappers import AppWrapperView
+from dispatcher.kube.objects.appwrappers import AppWrapperView
 from dispatcher.kube.time_slices import TimeSlice, run_in_thread_if_large
 
 LARGEST_BATCH = 200

@@ -34,8 +34,8 @@ from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.queues.access import queue_name
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.forest import Forest
-from dispatcher.kube.appwrappers import AppWrapperView
 from dispatcher.kube.client import ClusterClient, Json
+from dispatcher.kube.objects.appwrappers import AppWrapperView
 from dispatcher.kube.reflector import Extent, Reflector
 from dispatcher.text import mapping_of, texts_of
 

@@ -27,7 +27,7 @@ from dispatcher.core.model.gang import Assignment, Gang
 from dispatcher.core.model.potential import is_potential
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.seals import Seals
-from dispatcher.kube.appwrappers import AppWrapperView
+from dispatcher.kube.objects.appwrappers import AppWrapperView
 from dispatcher.kube.time_slices import TimeSlice, run_in_thread_if_large
 from dispatcher.store.queue import QueueStore
 

@@ -24,18 +24,18 @@ from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import Kind
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
-from dispatcher.kube.anchors import Anchors
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.drift_checker import DriftChecker
-from dispatcher.kube.events import EventRecorder, WarningReader
-from dispatcher.kube.live_pod_lister import LivePodLister
-from dispatcher.kube.nodes import NODES_PATH, PODS_PATH, PodView, decode_node, decode_pod
-from dispatcher.kube.object_client import ObjectClient
-from dispatcher.kube.object_informers import ObjectInformers
-from dispatcher.kube.owner_resolver import OwnerResolver
-from dispatcher.kube.pod_changes import GrowthGates, SurplusPods
-from dispatcher.kube.pod_defaults_reader import PodDefaultsReader
+from dispatcher.kube.objects.anchors import Anchors
+from dispatcher.kube.objects.drift_checker import DriftChecker
+from dispatcher.kube.objects.events import EventRecorder, WarningReader
+from dispatcher.kube.objects.live_pod_lister import LivePodLister
+from dispatcher.kube.objects.nodes import NODES_PATH, PODS_PATH, PodView, decode_node, decode_pod
+from dispatcher.kube.objects.object_client import ObjectClient
+from dispatcher.kube.objects.object_informers import ObjectInformers
+from dispatcher.kube.objects.owner_resolver import OwnerResolver
+from dispatcher.kube.objects.pod_changes import GrowthGates, SurplusPods
+from dispatcher.kube.objects.pod_defaults_reader import PodDefaultsReader
 from dispatcher.kube.reflector import Extent, Reflector
 from dispatcher.text import mapping_of
 

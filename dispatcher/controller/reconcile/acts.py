@@ -21,7 +21,7 @@ from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do, ObservedSt
 from dispatcher.core.model.growth import GatedPod, PodRef
 from dispatcher.core.model.record import Record
 from dispatcher.core.status.events import UserEvent, pods_not_admitted, pods_not_deleted
-from dispatcher.kube.events import EventAbout
+from dispatcher.kube.objects.events import EventAbout
 
 
 class Acts:

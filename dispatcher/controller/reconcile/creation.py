@@ -26,8 +26,8 @@ from dispatcher.core.lifecycle.decision import retry_pause
 from dispatcher.core.lifecycle.provisioning import requested
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.kube.anchors import taken
-from dispatcher.kube.object_client import (
+from dispatcher.kube.objects.anchors import taken
+from dispatcher.kube.objects.object_client import (
     Created,
     Creation,
     InTheWay,

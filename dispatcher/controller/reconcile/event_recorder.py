@@ -34,7 +34,7 @@ from dispatcher.core.status.events import (
     user_event_of,
     warnings_event_of,
 )
-from dispatcher.kube.events import EventAbout, EventRecorder
+from dispatcher.kube.objects.events import EventAbout, EventRecorder
 from dispatcher.probes import Metrics
 
 _log = log.get("lifecycle")

@@ -28,8 +28,8 @@ from dispatcher.core.lifecycle.missing_pods import Withheld, withheld_by
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.step import Loss, ObservedState
 from dispatcher.core.model.record import ACTIVE, ObjectRef, Pending, Phase, Record
-from dispatcher.kube.appwrappers import AppWrapperView
-from dispatcher.kube.drift_checker import Edits, Question
+from dispatcher.kube.objects.appwrappers import AppWrapperView
+from dispatcher.kube.objects.drift_checker import Edits, Question
 
 
 class Observer:

@@ -38,7 +38,7 @@ from dispatcher.core.lifecycle.removal import may_delete_ended, seconds_until_fo
 from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do, ObservedState
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import ObjectRef, Phase, Record
-from dispatcher.kube.live_pod_lister import UNKNOWN_ITEM
+from dispatcher.kube.objects.live_pod_lister import UNKNOWN_ITEM
 
 MOST_READ_ONE_BY_ONE: Final = 3
 """The most wrapped objects of a gang whose Events are read one by one. One list of the namespace serves the others."""

@@ -39,7 +39,7 @@ from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.status.conditions import POD_COUNTS, Shown, conditions_of_others, project
 from dispatcher.core.status.outlook import Outlook, outlook_in
 from dispatcher.kube import bounds
-from dispatcher.kube.appwrappers import AppWrapperView, encode_status
+from dispatcher.kube.objects.appwrappers import AppWrapperView, encode_status
 
 SECONDS_BETWEEN_COUNTS: Final = 1.0
 PATIENCE_SECONDS: Final = 1.0

@@ -47,7 +47,7 @@ from dispatcher.core.model.incremental import in_parts
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import Kind
-from dispatcher.kube.object_client import Mark
+from dispatcher.kube.objects.object_client import Mark
 
 SEARCH_AGAIN_SECONDS: Final = 5.0
 AT_ONCE: Final = 8

@@ -18,7 +18,7 @@ from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.live_pod_lister import LiveItems
+from dispatcher.kube.objects.live_pod_lister import LiveItems
 from tests.builders import at, make_metadata, make_node, make_pod, make_record, make_ref
 from tests.fakes import FakeApiServer, Reply, answer, never, text, watch
 from tests.unit import workers

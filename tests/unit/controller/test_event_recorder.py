@@ -20,7 +20,7 @@ from dispatcher.core.model.record import Change, Phase
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.sharing.dominant_share import Share
 from dispatcher.core.status.queue_status import QueueState
-from dispatcher.kube.events import EventAbout, EventRecorder
+from dispatcher.kube.objects.events import EventAbout, EventRecorder
 from dispatcher.probes import Metrics, MetricValues, QueueMetricValues
 from tests.builders import (
     WAITS,

@@ -21,7 +21,7 @@ from dispatcher.core.model.clock import timestamp
 from dispatcher.core.model.pods import Pod
 from dispatcher.core.model.record import Phase
 from dispatcher.core.model.resources import Resources
-from dispatcher.kube.appwrappers import AppWrapperView
+from dispatcher.kube.objects.appwrappers import AppWrapperView
 from tests.builders import (
     at,
     attempt_of,

@@ -15,7 +15,7 @@ from dispatcher.core.kinds.manifest import build
 from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Phase, Record
-from dispatcher.kube.appwrappers import AppWrapperView
+from dispatcher.kube.objects.appwrappers import AppWrapperView
 from tests.builders import make_appwrapper, make_owner, make_template, make_wrapped
 from tests.fakes import answer
 from tests.unit.controller.wire import PODS, job, made

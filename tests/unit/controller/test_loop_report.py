@@ -19,7 +19,7 @@ from dispatcher.core.model.record import Change, Phase
 from dispatcher.core.scheduling.sharing.loops import Preempted
 from dispatcher.core.status.events import preemption_loop
 from dispatcher.errors import StoreUnavailable
-from dispatcher.kube.events import EventAbout
+from dispatcher.kube.objects.events import EventAbout
 from dispatcher.probes import Metrics
 from tests.builders import at, make_record
 from tests.unit.controller.test_event_recorder import ListRecorder

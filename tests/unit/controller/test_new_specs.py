@@ -11,7 +11,7 @@ from dispatcher import errors
 from dispatcher.api.validation import LARGEST_SPEC, MOST_CONTAINERS
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer, NewSpecs
 from dispatcher.core.model.record import Phase
-from dispatcher.kube.appwrappers import AppWrapperView
+from dispatcher.kube.objects.appwrappers import AppWrapperView
 from tests.builders import make_appwrapper, make_template
 from tests.fakes import FakeApiServer, answer, refusal, text
 from tests.unit import workers

@@ -13,7 +13,7 @@ from dispatcher.api.annotations import FaultTolerance
 from dispatcher.controller.intake import specs
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.core.model.record import Phase, Record
-from dispatcher.kube.appwrappers import NO_ANNOTATIONS, decode
+from dispatcher.kube.objects.appwrappers import NO_ANNOTATIONS, decode
 from tests.builders import make_appwrapper, make_record, make_template
 from tests.unit.controller.store import FakeStore
 

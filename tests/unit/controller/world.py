@@ -43,9 +43,9 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Access
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.status.outlook import Outlook
-from dispatcher.kube.appwrappers import AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.events import EventAbout
+from dispatcher.kube.objects.appwrappers import AppWrapperView, decode
+from dispatcher.kube.objects.events import EventAbout
 from tests.builders import at, attempt_of, make_core_node
 from tests.fakes import FakeApiServer, answer
 from tests.unit import workers

@@ -9,8 +9,8 @@ import pytest
 
 from dispatcher import errors
 from dispatcher.core.kinds.manifest import Anchor, anchor_of
-from dispatcher.kube.anchors import Anchors, Found
 from dispatcher.kube.client import METADATA_LIST, ClusterClient
+from dispatcher.kube.objects.anchors import Anchors, Found
 from dispatcher.kube.paging import FIRST_PAGE, PAGE
 from tests.builders import make_metadata, make_owner
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal, text

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from dispatcher import errors
 from dispatcher.api.annotations import FaultTolerance, Submitter
 from dispatcher.api.mutable_spec import MutableSpec
-from dispatcher.kube.appwrappers import AppWrappers, AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.objects.appwrappers import AppWrappers, AppWrapperView, decode
 from tests.builders import make_appwrapper
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, text
 from tests.unit.virtual_time import monotonic

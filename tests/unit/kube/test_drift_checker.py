@@ -11,9 +11,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from dispatcher import errors
-from dispatcher.kube import drift_checker as module
-from dispatcher.kube.drift_checker import AGAIN_SECONDS, REFUSED_SECONDS, DriftChecker, Edits, Question
-from dispatcher.kube.object_informers import Edition
+from dispatcher.kube.objects import drift_checker as module
+from dispatcher.kube.objects.drift_checker import (
+    AGAIN_SECONDS,
+    REFUSED_SECONDS,
+    DriftChecker,
+    Edits,
+    Question,
+)
+from dispatcher.kube.objects.object_informers import Edition
 from tests.builders import make_ref
 from tests.unit import workers
 from tests.unit.virtual_time import monotonic, until

@@ -9,10 +9,10 @@ import pytest
 
 from dispatcher import errors
 from dispatcher.core.kinds.manifest import build
-from dispatcher.kube import object_client as module
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.object_client import Created, ObjectClient
+from dispatcher.kube.objects import object_client as module
+from dispatcher.kube.objects.object_client import Created, ObjectClient
 from tests.builders import make_owner, make_ref, make_template, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, refusal
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dispatcher.api.validation import LARGEST_SPEC, MOST_CONTAINERS, SpecSize
 from dispatcher.errors import TooLarge
-from dispatcher.kube.appwrappers import LARGEST_STATUS, Unread, decode, parse
 from dispatcher.kube.bounds import MOST_CONTAINERS as MOST_IN_ANSWERS
+from dispatcher.kube.objects.appwrappers import LARGEST_STATUS, Unread, decode, parse
 from tests.builders import make_appwrapper
 
 Json = dict[str, Any]

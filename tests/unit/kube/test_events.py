@@ -10,7 +10,14 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.events import BURST, MOST_WAITING, PER_SECOND, REFUSED_SECONDS, EventAbout, EventRecorder
+from dispatcher.kube.objects.events import (
+    BURST,
+    MOST_WAITING,
+    PER_SECOND,
+    REFUSED_SECONDS,
+    EventAbout,
+    EventRecorder,
+)
 from tests.builders import NOW
 from tests.fakes import FakeApiServer, answer, never, refusal
 from tests.unit import workers

@@ -17,14 +17,14 @@ from dispatcher.core.kinds.manifest import adoption, attempt_number, owned_by, o
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.resources import LARGEST_AMOUNT
 from dispatcher.kube import paths
-from dispatcher.kube.anchors import _found
 from dispatcher.kube.api_calls import items_of, one_object
-from dispatcher.kube.appwrappers import decode
 from dispatcher.kube.discovery import _kind_of
-from dispatcher.kube.live_pod_lister import _item
-from dispatcher.kube.nodes import decode_node, decode_pod
-from dispatcher.kube.object_informers import _wrapped_object
-from dispatcher.kube.owner_resolver import controller_ref
+from dispatcher.kube.objects.anchors import _found
+from dispatcher.kube.objects.appwrappers import decode
+from dispatcher.kube.objects.live_pod_lister import _item
+from dispatcher.kube.objects.nodes import decode_node, decode_pod
+from dispatcher.kube.objects.object_informers import _wrapped_object
+from dispatcher.kube.objects.owner_resolver import controller_ref
 from tests.builders import make_appwrapper, make_node, make_owner, make_pod, make_wrapped
 from tests.outside_objects import anything, paths_of, replaced, scalars
 

@@ -9,7 +9,7 @@ from dispatcher.api.names import GROWTH_GATE
 from dispatcher.core.model.growth import GatedPod
 from dispatcher.core.model.resources import NOTHING
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.pod_changes import AT_ONCE, GrowthGates
+from dispatcher.kube.objects.pod_changes import AT_ONCE, GrowthGates
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, refusal
 
 PODS = "/api/v1/namespaces/team-a/pods"

@@ -12,14 +12,14 @@ import pytest
 from dispatcher import errors
 from dispatcher.core.model.pods import PodCounts
 from dispatcher.kube.client import METADATA_LIST, ClusterClient
-from dispatcher.kube.live_pod_lister import (
+from dispatcher.kube.objects.live_pod_lister import (
     SECONDS_BETWEEN_FORCES,
     SECONDS_KEPT,
     UNKNOWN_ITEM,
     LiveItems,
     LivePodLister,
 )
-from dispatcher.kube.nodes import PodView
+from dispatcher.kube.objects.nodes import PodView
 from dispatcher.kube.paging import FIRST_PAGE, PAGE
 from tests.builders import at, make_pod
 from tests.fakes import FakeApiServer, Reply, answer, refusal

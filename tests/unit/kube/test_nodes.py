@@ -13,7 +13,7 @@ from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.pods import Gate, Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.model.resources import Resources
-from dispatcher.kube.nodes import (
+from dispatcher.kube.objects.nodes import (
     LABELS_READ_FIRST,
     LONGEST_MESSAGE,
     MOST_LABELS_OF_NODE,

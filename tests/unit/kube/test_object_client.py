@@ -17,7 +17,7 @@ from dispatcher.core.kinds.template_fields import fields_alone
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.object_client import (
+from dispatcher.kube.objects.object_client import (
     Created,
     Creation,
     InTheWay,

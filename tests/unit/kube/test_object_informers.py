@@ -15,7 +15,7 @@ from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import JSON, METADATA, METADATA_LIST, ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.object_informers import MOST_UNKNOWN_KINDS, Edition, ObjectInformers
+from dispatcher.kube.objects.object_informers import MOST_UNKNOWN_KINDS, Edition, ObjectInformers
 from dispatcher.kube.paging import FIRST_PAGE
 from tests.builders import make_metadata, make_owner, make_ref
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, text, watch

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dispatcher.api.names import GROWTH_GATE
 from dispatcher.core.model.pods import PodPhase
 from dispatcher.core.model.resources import Resources
-from dispatcher.kube.nodes import MOST_NAMES_OF_POD, NotAPod, decode_pod
+from dispatcher.kube.objects.nodes import MOST_NAMES_OF_POD, NotAPod, decode_pod
 from tests.outside_objects import anything, paths_of, replaced
 from tests.unit.kube.test_fuzz import POD
 

@@ -14,7 +14,7 @@ from dispatcher import log
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import JSON, METADATA, ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.owner_resolver import (
+from dispatcher.kube.objects.owner_resolver import (
     AGAIN_SECONDS,
     LONGEST_AGAIN_SECONDS,
     MOST_AGAIN,

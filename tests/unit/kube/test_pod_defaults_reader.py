@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from dispatcher import errors
 from dispatcher.core.kinds.pod_defaults import MOST_CLASSES, NO_DEFAULTS, PodDefaults
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.pod_defaults_reader import KEPT_SECONDS, PodDefaultsReader
+from dispatcher.kube.objects.pod_defaults_reader import KEPT_SECONDS, PodDefaultsReader
 from tests.fakes import FakeApiServer, Reply, answer, refusal
 
 RANGES = "/api/v1/namespaces/team/limitranges"

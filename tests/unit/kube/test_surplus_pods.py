@@ -7,7 +7,7 @@ import pytest
 from dispatcher import errors
 from dispatcher.core.model.growth import PodRef
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.pod_changes import AT_ONCE, SurplusPods
+from dispatcher.kube.objects.pod_changes import AT_ONCE, SurplusPods
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, refusal
 
 PODS = "/api/v1/namespaces/team-a/pods"

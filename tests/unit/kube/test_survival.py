@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from dispatcher import errors
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.events import EventRecorder
-from dispatcher.kube.live_pod_lister import LiveItems, LivePodLister
+from dispatcher.kube.objects.events import EventRecorder
+from dispatcher.kube.objects.live_pod_lister import LiveItems, LivePodLister
 from dispatcher.kube.reflector import Pace, Reflector
 from tests.builders import make_pod
 from tests.fakes import FakeApiServer, answer

@@ -15,9 +15,9 @@ from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.bounds import LARGEST_ANSWER, LARGEST_HINT, MOST_HELD_OF_HINTS, Purpose
 from dispatcher.kube.client import FIRST_SILENT_SECONDS, HINT_SECONDS, SILENT_SECONDS, ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.events import SHARED_SECONDS, WarningReader
-from dispatcher.kube.object_client import ObjectClient
-from dispatcher.kube.owner_resolver import OwnerResolver
+from dispatcher.kube.objects.events import SHARED_SECONDS, WarningReader
+from dispatcher.kube.objects.object_client import ObjectClient
+from dispatcher.kube.objects.owner_resolver import OwnerResolver
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal
 from tests.unit.virtual_time import monotonic
 

@@ -8,7 +8,7 @@ import pytest
 
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import Json
-from dispatcher.kube.events import Warned, last_seen, newest_words, warned_in, words_of
+from dispatcher.kube.objects.events import Warned, last_seen, newest_words, warned_in, words_of
 
 
 def event(name: str = "j", seen: str = "2026-01-01T00:00:01Z", **fields: Any) -> Json:  # noqa: ANN401

@@ -32,7 +32,7 @@ from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube import paths
 from dispatcher.kube.bounds import Purpose
 from dispatcher.kube.client import ClusterClient, Json
-from dispatcher.kube.owner_resolver import NOBODY, OwnerResolver
+from dispatcher.kube.objects.owner_resolver import NOBODY, OwnerResolver
 from dispatcher.text import mapping_of, mappings_of, name_of, one_line, text_of
 
 _log = log.get("events")

@@ -44,7 +44,7 @@ from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.api_calls import one_object
 from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
-from dispatcher.kube.events import list_events, newest_words
+from dispatcher.kube.objects.events import list_events, newest_words
 from dispatcher.kube.paging import pages
 
 

@@ -23,7 +23,7 @@ from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.kube import paths
 from dispatcher.kube.api_calls import one_object
 from dispatcher.kube.client import METADATA_LIST, ClusterClient, Json
-from dispatcher.kube.object_client import Mark
+from dispatcher.kube.objects.object_client import Mark
 from dispatcher.kube.paging import pages
 from dispatcher.text import name_of
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 from dispatcher import errors, log
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import ObjectRef
-from dispatcher.kube.object_informers import Edition
+from dispatcher.kube.objects.object_informers import Edition
 
 SECONDS_BETWEEN: Final = 0.05
 AGAIN_SECONDS: Final = 30.0

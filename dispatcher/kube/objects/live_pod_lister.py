@@ -33,7 +33,7 @@ from dispatcher.core.model.pods import PodCounts, PodPhase
 from dispatcher.core.scheduling.appwrapper_share import count_pods
 from dispatcher.kube import paths
 from dispatcher.kube.client import JSON, METADATA_LIST, ClusterClient, Json
-from dispatcher.kube.nodes import PODS_PATH, PodView, decode_pod
+from dispatcher.kube.objects.nodes import PODS_PATH, PodView, decode_pod
 from dispatcher.kube.paging import pages
 from dispatcher.text import mapping_of
 

@@ -31,7 +31,7 @@ from dispatcher.core.model.quantity import QuantityError, amount
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.model.resources import WELL_KNOWN, Resources
 from dispatcher.kube.client import Json
-from dispatcher.kube.owner_resolver import controller_ref
+from dispatcher.kube.objects.owner_resolver import controller_ref
 from dispatcher.text import first_keys, mapping_of, mappings_of, name_of, one_line, text_of
 
 NODES_PATH = "/api/v1/nodes"
