@@ -35,7 +35,7 @@ from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.garbage import short_collections
 from dispatcher.core.intake.labels import PriorityClasses
 from dispatcher.core.intake.namespace_bounds import NO_CEILING, QueueBound
-from dispatcher.core.kinds.pod_defaults import ChargeRule, ClusterDefaults
+from dispatcher.core.kinds.pods.pod_defaults import ChargeRule, ClusterDefaults
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.record import Phase
 from dispatcher.core.model.requirements import ClusterRequirements

@@ -60,7 +60,7 @@ from dispatcher.controller.upkeep.usage_keeper import UsageKeeper
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.labels import ChangedClasses
 from dispatcher.core.intake.namespace_bounds import Ceiling, QueueBound
-from dispatcher.core.kinds.pod_defaults import ChargeRule
+from dispatcher.core.kinds.pods.pod_defaults import ChargeRule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock
 from dispatcher.core.model.gang import Gang

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dispatcher.core.intake.labels import naming_queues
-from dispatcher.core.kinds.pod_defaults import ChargeRule
+from dispatcher.core.kinds.pods.pod_defaults import ChargeRule
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.forest import Defaults

@@ -24,7 +24,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from dispatcher.core.kinds.pod_requests import pod_requests
+from dispatcher.core.kinds.pods.pod_requests import pod_requests
 from dispatcher.core.model.quantity import in_words, resource_amounts
 from dispatcher.core.model.resources import Resources
 from testbed.kuberay import RefusedError, StandIn, View, Watched, run_until_told, uid_of

@@ -18,7 +18,7 @@ from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.manifest import Owner
 from dispatcher.core.kinds.object_status import ObjectState
-from dispatcher.core.kinds.pod_defaults import ChargeRule
+from dispatcher.core.kinds.pods.pod_defaults import ChargeRule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle import first_changes, provisioning, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.first_changes import Submission

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dispatcher import errors
 from dispatcher.core.intake.authorization import Access
-from dispatcher.core.kinds.pod_defaults import default_requests, overhead
+from dispatcher.core.kinds.pods.pod_defaults import default_requests, overhead
 from dispatcher.kube import paths
 from dispatcher.kube.api_calls import ApiCalls
 

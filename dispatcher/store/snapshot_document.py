@@ -22,7 +22,7 @@ from msgspec.structs import asdict, replace
 
 from dispatcher.api.potential import OnPotential
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
-from dispatcher.core.kinds.pod_defaults import ChargeRule, DefaultsSurvey
+from dispatcher.core.kinds.pods.pod_defaults import ChargeRule, DefaultsSurvey
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.model.cluster_errors import ErrorCounts
 from dispatcher.core.model.growth import SurplusPod

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 from psycopg.rows import dict_row
 
-from dispatcher.core.kinds.pod_defaults import DefaultsSurvey
+from dispatcher.core.kinds.pods.pod_defaults import DefaultsSurvey
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules, rules_of, world_of
 from dispatcher.core.scheduling.world import World

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dispatcher.api.selector import parse_selector
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep.snapshot_keeper import SnapshotKeeper
-from dispatcher.core.kinds.pod_defaults import DefaultsSurvey
+from dispatcher.core.kinds.pods.pod_defaults import DefaultsSurvey
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.gang import Assignment, Gang, PodSet

@@ -18,7 +18,7 @@ from dispatcher.api.names import PLURALS
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.intake.authorization import Access, WrappedKind, wrapped_kinds
 from dispatcher.core.intake.proposal import Proposal
-from dispatcher.core.kinds.pod_defaults import MOST_CLASSES, NO_DEFAULTS, PodDefaults, runtime_classes
+from dispatcher.core.kinds.pods.pod_defaults import MOST_CLASSES, NO_DEFAULTS, PodDefaults, runtime_classes
 from dispatcher.kube.api_calls import ApiCalls
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.questions import am_i_allowed, read_default_requests, read_overhead

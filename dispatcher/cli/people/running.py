@@ -26,7 +26,7 @@ from dispatcher.cli.screens.output import put, say, shown_as, terminal_width
 if TYPE_CHECKING:
     from dispatcher.cli.hub import Hub
     from dispatcher.cli.screens.held_gangs import BoundPod, HeldGang, Place
-    from dispatcher.core.kinds.pod_defaults import PodDefaults
+    from dispatcher.core.kinds.pods.pod_defaults import PodDefaults
     from dispatcher.kube.user_client import UserClient
 
 Json = dict[str, Any]
@@ -148,7 +148,7 @@ def _defaults(hub: Hub, appwrappers: Iterable[Json]) -> dict[Place, PodDefaults]
 
 def _defaults_in(client: UserClient, cluster: str, namespace: str, classes: Iterable[str]) -> PodDefaults:
     from dispatcher import errors
-    from dispatcher.core.kinds.pod_defaults import MOST_CLASSES, PodDefaults, default_requests, overhead
+    from dispatcher.core.kinds.pods.pod_defaults import MOST_CLASSES, default_requests, overhead
     from dispatcher.kube import paths
 
     requests: dict[str, object] = {}

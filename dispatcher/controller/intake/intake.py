@@ -32,7 +32,7 @@ from dispatcher.core.intake.authorization import check_namespace
 from dispatcher.core.intake.proposal import expected_seconds, limit_seconds, requirements_of
 from dispatcher.core.intake.status_end import end_in_status, recall
 from dispatcher.core.kinds.manifest import reference
-from dispatcher.core.kinds.pod_defaults import ClusterDefaults, charge_in_clusters, runtime_classes
+from dispatcher.core.kinds.pods.pod_defaults import ClusterDefaults, charge_in_clusters, runtime_classes
 from dispatcher.core.lifecycle import first_changes
 from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.model.gang import Gang

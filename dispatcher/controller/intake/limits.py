@@ -23,9 +23,10 @@ from dispatcher.api.names import MAX_PRIORITY, MAX_PRIORITY_SLOPE
 from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.core.intake.labels import PriorityClasses, ResolvedPriority, queues_of
 from dispatcher.core.intake.namespace_bounds import Ceiling, QueueBound, ceiling_of, unreadable
-from dispatcher.core.kinds import pod_defaults, template_fields
+from dispatcher.core.kinds import template_fields
 from dispatcher.core.kinds.demand import Charge, charge_of
-from dispatcher.core.kinds.pod_defaults import ChargeRule
+from dispatcher.core.kinds.pods import pod_defaults
+from dispatcher.core.kinds.pods.pod_defaults import ChargeRule
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.lifecycle import approvals
 from dispatcher.core.lifecycle.first_changes import Submission

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from dispatcher import errors, log
 from dispatcher.api import names
-from dispatcher.core.kinds.pod_rules import can_grow
+from dispatcher.core.kinds.pods.pod_rules import can_grow
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN

@@ -19,10 +19,10 @@ from dispatcher.api.names import APPROVALS, CLUSTER_PREFERENCE, CLUSTER_SELECTOR
 from dispatcher.api.selector import selector_of
 from dispatcher.api.spec_errors import SpecError, joined, quoted
 from dispatcher.core.intake.labels import kept_labels, queues_of
-from dispatcher.core.kinds import pod_defaults
 from dispatcher.core.kinds.breakdown import check_appwrapper, object_of
 from dispatcher.core.kinds.demand import charge_of
-from dispatcher.core.kinds.pod_defaults import (
+from dispatcher.core.kinds.pods import pod_defaults
+from dispatcher.core.kinds.pods.pod_defaults import (
     MOST_CLASSES,
     NO_DEFAULTS,
     ClusterDefaults,

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from dispatcher.core.kinds.built_in import KnownKind
 from dispatcher.core.kinds.fields import Field, TemplateError
-from dispatcher.core.kinds.pod_rules import Kind, can_grow
+from dispatcher.core.kinds.pods.pod_rules import Kind, can_grow
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.text import mapping_of, mappings_of
 

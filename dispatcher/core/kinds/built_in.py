@@ -13,9 +13,10 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dispatcher.core.kinds import object_status, pod_rules
+from dispatcher.core.kinds import object_status
 from dispatcher.core.kinds.object_status import Rule, condition_ends
-from dispatcher.core.kinds.pod_rules import Kind, kubeflow_job
+from dispatcher.core.kinds.pods import pod_rules
+from dispatcher.core.kinds.pods.pod_rules import Kind, kubeflow_job
 
 
 class Run(Struct, frozen=True):

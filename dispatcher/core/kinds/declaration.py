@@ -29,7 +29,7 @@ from dispatcher.api.syntax import is_subdomain
 from dispatcher.core.kinds.built_in import ROWS, KnownKind
 from dispatcher.core.kinds.fields import Field
 from dispatcher.core.kinds.object_status import Rule, conditions_end, phase_ends
-from dispatcher.core.kinds.pod_rules import Kind, PodRule, in_order_always
+from dispatcher.core.kinds.pods.pod_rules import Kind, PodRule, in_order_always
 from dispatcher.core.model.document import Entry
 
 MOST_KINDS: Final = 20

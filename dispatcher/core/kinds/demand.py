@@ -27,13 +27,13 @@ from msgspec.structs import replace
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
 from dispatcher.api.spec_errors import SpecError, quoted
-from dispatcher.core.kinds.affinity import Template, rules_between
 from dispatcher.core.kinds.built_in import KnownKind
 from dispatcher.core.kinds.fields import ConstraintError, Field, TemplateError, template_at
 from dispatcher.core.kinds.manifest import with_infos
-from dispatcher.core.kinds.pod_defaults import ChargeRule
-from dispatcher.core.kinds.pod_rules import Kind
-from dispatcher.core.kinds.podsets import Pods, is_template_of, pod_set_at, pods_of, readable_pods_of
+from dispatcher.core.kinds.pods.affinity import Template, rules_between
+from dispatcher.core.kinds.pods.pod_defaults import ChargeRule
+from dispatcher.core.kinds.pods.pod_rules import Kind
+from dispatcher.core.kinds.pods.podsets import Pods, is_template_of, pod_set_at, pods_of, readable_pods_of
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.kinds.template_fields import is_pod_template
 from dispatcher.core.model.gang import Gang, PodSet

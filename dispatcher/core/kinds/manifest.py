@@ -28,8 +28,8 @@ from msgspec.structs import replace
 from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name
-from dispatcher.core.kinds.pod_rules import Kind
-from dispatcher.core.kinds.podsets import GrowingTemplate, growing_templates
+from dispatcher.core.kinds.pods.pod_rules import Kind
+from dispatcher.core.kinds.pods.podsets import GrowingTemplate, growing_templates
 from dispatcher.core.kinds.template_fields import STATUS, is_pod_template, without_server_fields
 from dispatcher.core.model.gang import template_name
 from dispatcher.core.model.record import ObjectRef

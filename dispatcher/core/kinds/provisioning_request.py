@@ -17,7 +17,7 @@ from dispatcher.api.provisioning import LONGEST_PARAMETER, MOST_PARAMETERS, Prov
 from dispatcher.core.kinds.fields import TemplateError, template_at
 from dispatcher.core.kinds.manifest import template_path, with_infos
 from dispatcher.core.kinds.object_status import FoundRequest
-from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
+from dispatcher.core.kinds.pods.pod_requests import PodSpecError, pod_requests
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.quantity import quantity

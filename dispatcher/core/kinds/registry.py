@@ -17,7 +17,7 @@ from dispatcher.core.kinds import object_status
 from dispatcher.core.kinds.built_in import OWN_ROWS, ROWS, KnownKind
 from dispatcher.core.kinds.declaration import KindDeclaration
 from dispatcher.core.kinds.object_status import ObjectState
-from dispatcher.core.kinds.pod_rules import Kind
+from dispatcher.core.kinds.pods.pod_rules import Kind
 
 
 class Kinds(Struct, frozen=True, dict=True):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dispatcher.core.kinds.pod_defaults import ChargeRule, DefaultsSurvey
+from dispatcher.core.kinds.pods.pod_defaults import ChargeRule, DefaultsSurvey
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.pod_terms import PodSort

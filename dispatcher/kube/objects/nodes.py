@@ -18,11 +18,11 @@ from typing import Any, Final
 from msgspec import Struct
 
 from dispatcher.api import names
-from dispatcher.core.kinds.affinity import apart_of, repelling_terms, shared_labels
 from dispatcher.core.kinds.manifest import controller_of
 from dispatcher.core.kinds.object_status import End
-from dispatcher.core.kinds.pod_requests import live_pod_requests
-from dispatcher.core.kinds.podsets import constraint_of
+from dispatcher.core.kinds.pods.affinity import apart_of, repelling_terms, shared_labels
+from dispatcher.core.kinds.pods.pod_requests import live_pod_requests
+from dispatcher.core.kinds.pods.podsets import constraint_of
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.nodes import HOSTNAME, Node, Taint
 from dispatcher.core.model.pod_terms import PodSort

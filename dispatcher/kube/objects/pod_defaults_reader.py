@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Generic, TypeVar
 
 from dispatcher import errors, log
-from dispatcher.core.kinds.pod_defaults import (
+from dispatcher.core.kinds.pods.pod_defaults import (
     MOST_CLASSES,
     MOST_NAMESPACES,
     MOST_SURVEYED_CLASSES,

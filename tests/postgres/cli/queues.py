@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from dispatcher.core.kinds.pod_defaults import DefaultsSurvey
+from dispatcher.core.kinds.pods.pod_defaults import DefaultsSurvey
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model import incremental

@@ -14,7 +14,7 @@ from dispatcher.api.names import CLUSTER_SELECTOR
 from dispatcher.api.selector import parse_selector
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.pod_defaults import ANSWER_SECONDS, PAUSE_SECONDS, PodDefaultsOfClusters
-from dispatcher.core.kinds.pod_defaults import ClusterDefaults, PodDefaults
+from dispatcher.core.kinds.pods.pod_defaults import ClusterDefaults, PodDefaults
 from dispatcher.core.model.record import Phase
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger

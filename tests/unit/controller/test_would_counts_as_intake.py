@@ -13,7 +13,7 @@ from dispatcher.api.names import CLUSTER_SELECTOR, HUB_CLUSTER
 from dispatcher.controller.members.cluster import Cluster as Connected
 from dispatcher.controller.members.pod_defaults import PodDefaultsOfClusters
 from dispatcher.core.intake.proposal import KnownDefaults, known_defaults, propose, with_pod_defaults
-from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, ClusterDefaults, DefaultsSurvey, PodDefaults
+from dispatcher.core.kinds.pods.pod_defaults import NO_DEFAULTS, ClusterDefaults, DefaultsSurvey, PodDefaults
 from dispatcher.core.model import incremental
 from dispatcher.core.model.pending_reasons import NOT_CONNECTED
 from dispatcher.core.model.requirements import ClusterRequirements

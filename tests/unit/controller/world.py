@@ -31,7 +31,7 @@ from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.labels import PriorityClasses
 from dispatcher.core.intake.namespace_bounds import NO_CEILING, Ceiling, QueueBound
-from dispatcher.core.kinds.pod_defaults import ChargeRule, ClusterDefaults
+from dispatcher.core.kinds.pods.pod_defaults import ChargeRule, ClusterDefaults
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason

@@ -24,7 +24,7 @@ ALLOWED = {
     "dispatcher.core.kinds.drift._of_entries": IN_A_TEMPLATE,
     "dispatcher.core.kinds.drift._is_nothing": IN_A_TEMPLATE,
     "dispatcher.core.kinds.manifest._with_pods_marked": IN_A_TEMPLATE,
-    "dispatcher.core.kinds.pod_defaults._defaulted": IN_A_TEMPLATE,
+    "dispatcher.core.kinds.pods.pod_defaults._defaulted": IN_A_TEMPLATE,
     "dispatcher.core.kinds.template_fields._dropped": IN_A_TEMPLATE,
     "dispatcher.core.scheduling.node_traits.Traits._mask": "a mask of one constraint needs that of all usable nodes",
     "dispatcher.core.scheduling.node_traits.Traits._find_mask": "as `_mask`",

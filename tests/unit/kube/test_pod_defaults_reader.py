@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from dispatcher import errors
-from dispatcher.core.kinds.pod_defaults import MOST_CLASSES, NO_DEFAULTS, PodDefaults
+from dispatcher.core.kinds.pods.pod_defaults import MOST_CLASSES, NO_DEFAULTS, PodDefaults
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.objects.pod_defaults_reader import KEPT_SECONDS, PodDefaultsReader
 from tests.fakes import FakeApiServer, Reply, answer, refusal

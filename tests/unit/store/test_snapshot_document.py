@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from dispatcher.api.potential import OnPotential
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
-from dispatcher.core.kinds.pod_defaults import ChargeRule, DefaultsSurvey
+from dispatcher.core.kinds.pods.pod_defaults import ChargeRule, DefaultsSurvey
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model import incremental
 from dispatcher.core.model.cluster_errors import ErrorCounts

@@ -10,7 +10,7 @@ from aiohttp import web
 from dispatcher import errors
 from dispatcher.cli.people.author import AuthorClient, AuthorFacts, HubFacts
 from dispatcher.core.intake.proposal import Proposal, propose
-from dispatcher.core.kinds.pod_defaults import PodDefaults
+from dispatcher.core.kinds.pods.pod_defaults import PodDefaults
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery

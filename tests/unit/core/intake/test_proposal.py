@@ -19,7 +19,7 @@ from dispatcher.api.names import (
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.intake.proposal import LAST, propose, with_pod_defaults
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
-from dispatcher.core.kinds.pod_defaults import ChargeRule, ClusterDefaults, PodDefaults
+from dispatcher.core.kinds.pods.pod_defaults import ChargeRule, ClusterDefaults, PodDefaults
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources

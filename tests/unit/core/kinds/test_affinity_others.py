@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
-from dispatcher.core.kinds.affinity import MOST_CONDITIONS, MOST_NAMESPACES, MOST_TERMS, repelling_terms
 from dispatcher.core.kinds.demand import DemandError
+from dispatcher.core.kinds.pods.affinity import MOST_CONDITIONS, MOST_NAMESPACES, MOST_TERMS, repelling_terms
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.nodes import LabelOperator, LabelRequirement
 from dispatcher.core.model.pod_terms import PodSort, PodTerm

@@ -22,7 +22,7 @@ from dispatcher.core.kinds.declaration import (
 from dispatcher.core.kinds.demand import DemandError, charge_of
 from dispatcher.core.kinds.fields import TemplateError
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.kinds.podsets import Pods, pods_of
+from dispatcher.core.kinds.pods.podsets import Pods, pods_of
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.policy import policy_of
 from dispatcher.core.lifecycle.removal import takes_capacity

@@ -7,7 +7,7 @@ import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObject, parse_spec
 from dispatcher.core.kinds.demand import Charge, DemandError, charge_of
-from dispatcher.core.kinds.pod_defaults import ChargeRule
+from dispatcher.core.kinds.pods.pod_defaults import ChargeRule
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Toleration

@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObject
 from dispatcher.core.kinds.demand import Charge, DemandError, charge_of
-from dispatcher.core.kinds.pod_defaults import ChargeRule
+from dispatcher.core.kinds.pods.pod_defaults import ChargeRule
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.resources import NOTHING, Resources
 from tests.unit.core.kinds.ray import WORKER, cluster, group, ray_cluster, ray_job, template

@@ -8,7 +8,7 @@ import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
 from dispatcher.core.kinds.demand import Charge, DemandError, charge_of
-from dispatcher.core.kinds.pod_defaults import ChargeRule
+from dispatcher.core.kinds.pods.pod_defaults import ChargeRule
 
 CLAIMS = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
 DECLARED = (DeclaredPodSet(2, {"cpu": 1, "nvidia.com/gpu": 1}, {}),)

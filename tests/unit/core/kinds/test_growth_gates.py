@@ -10,8 +10,8 @@ import pytest
 from dispatcher.api.names import GROWTH_ANNOTATION, GROWTH_GATE
 from dispatcher.core.kinds.drift import differences
 from dispatcher.core.kinds.manifest import build, with_gates
-from dispatcher.core.kinds.pod_rules import Kind
-from dispatcher.core.kinds.podsets import growing_templates
+from dispatcher.core.kinds.pods.pod_rules import Kind
+from dispatcher.core.kinds.pods.podsets import growing_templates
 from dispatcher.core.kinds.registry import BUILT_IN
 from tests.builders import make_owner, make_template, make_wrapped
 from tests.unit.core.kinds import ray

@@ -8,7 +8,7 @@ import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject
 from dispatcher.core.kinds.demand import DemandError
-from dispatcher.core.kinds.pod_defaults import (
+from dispatcher.core.kinds.pods.pod_defaults import (
     MOST_RESOURCES,
     NO_DEFAULTS,
     PodDefaults,

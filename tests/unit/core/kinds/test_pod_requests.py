@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.kinds.pod_requests import PodSpecError, live_pod_requests, pod_requests
+from dispatcher.core.kinds.pods.pod_requests import PodSpecError, live_pod_requests, pod_requests
 from dispatcher.core.model.resources import NOTHING, Resources
 
 

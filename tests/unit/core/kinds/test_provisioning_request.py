@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dispatcher.api.appwrapper import TemplatePodSet, WrappedObject
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.kinds.manifest import build
-from dispatcher.core.kinds.pod_requests import pod_requests
+from dispatcher.core.kinds.pods.pod_requests import pod_requests
 from dispatcher.core.kinds.provisioning_request import (
     ProvisioningError,
     objects_of,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.kinds.affinity import MOST_LINKED
 from dispatcher.core.kinds.fields import ConstraintError
-from dispatcher.core.kinds.podsets import pods_of, readable_pods_of
+from dispatcher.core.kinds.pods.affinity import MOST_LINKED
+from dispatcher.core.kinds.pods.podsets import pods_of, readable_pods_of
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.model.nodes import HOSTNAME
 

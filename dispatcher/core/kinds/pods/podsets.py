@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from dispatcher.core.kinds.affinity import Template, constraints_of, node_requirements_of, rules_between
 from dispatcher.core.kinds.fields import ConstraintError, Field, TemplateError, template_at
-from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
-from dispatcher.core.kinds.pod_rules import Kind, PodRule, PodSpec
+from dispatcher.core.kinds.pods.affinity import Template, constraints_of, node_requirements_of, rules_between
+from dispatcher.core.kinds.pods.pod_requests import PodSpecError, pod_requests
+from dispatcher.core.kinds.pods.pod_rules import Kind, PodRule, PodSpec
 from dispatcher.core.model.gang import Constraint, PodSet
 from dispatcher.core.model.nodes import Toleration
 from dispatcher.values import equal_without
