@@ -46,8 +46,8 @@ class PodDefaultsReader:
         self._client = client
         self._cluster = cluster
         self._manifest = manifest
-        self._requests = _TimedCache(self._read_requests, monotonic)
-        self._overheads = _TimedCache(self._read_overhead, monotonic)
+        self._requests = _TimedCache(lambda name: self._shown(read_default_requests(client, name)), monotonic)
+        self._overheads = _TimedCache(lambda name: self._shown(read_overhead(client, name)), monotonic)
         self._surveys = _TimedCache(self._survey, monotonic)
         self._has_warned = False
         self.device_resources = NO_DEVICE_RESOURCES
@@ -111,16 +111,10 @@ class PodDefaultsReader:
             return None
         return found
 
-    async def _read_requests(self, namespace: str) -> Mapping[str, object] | None:
+    async def _shown(self, read: Awaitable[Quantities]) -> Quantities | None:
+        """What a read shows; None if the API server refuses it, which the log says once."""
         try:
-            return await read_default_requests(self._client, namespace)
-        except errors.Refused as error:
-            self._warn_once(error)
-            return None
-
-    async def _read_overhead(self, name: str) -> Mapping[str, object] | None:
-        try:
-            return await read_overhead(self._client, name)
+            return await read
         except errors.Refused as error:
             self._warn_once(error)
             return None
