@@ -51,6 +51,17 @@ class ApiCalls(Protocol):
         """DELETE with a uid precondition; raises `Conflict` if another object has the name."""
 
 
+def delete_options(uid: str, **more: object) -> Json:
+    """The body of a DELETE of the object with this uid, and of no other with its name; `more` are further options."""
+    return {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": uid},
+        "propagationPolicy": "Background",
+        **more,
+    }
+
+
 _UID: Final = re.compile("[!-~]{1,253}")
 """Characters that every database can store."""
 

@@ -42,6 +42,7 @@ from dispatcher.kube.api_calls import (
     METADATA,
     METADATA_LIST,
     Json,
+    delete_options,
     refusal,
     warnings_in,
 )
@@ -266,14 +267,8 @@ class ClusterClient:
 
         `grace_seconds` replaces the object's own grace period; 0 does not wait for the node.
         """
-        options: Json = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "preconditions": {"uid": uid},
-            "propagationPolicy": "Background",
-        }
-        if grace_seconds is not None:
-            options["gracePeriodSeconds"] = grace_seconds
+        grace = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
+        options = delete_options(uid, **grace)
         return await self._call("DELETE", path, body=options, timeout=self._write_timeout)
 
     async def watch(

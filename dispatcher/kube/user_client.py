@@ -26,7 +26,7 @@ import orjson
 
 from dispatcher import errors
 from dispatcher.kube import bounds, paths
-from dispatcher.kube.api_calls import JSON, JSON_PATCH, Json, refusal, warnings_in
+from dispatcher.kube.api_calls import JSON, JSON_PATCH, Json, delete_options, refusal, warnings_in
 from dispatcher.kube.bounds import LARGEST_ANSWER, LARGEST_REFUSAL
 from dispatcher.kube.user_kubeconfig import Access
 
@@ -107,14 +107,8 @@ class UserClient:
 
         An API server reads `dryRun` from the query only if a DELETE has no body, so it is an option of the body here.
         """
-        options: Json = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "preconditions": {"uid": uid},
-            "propagationPolicy": "Background",
-            **({"dryRun": ["All"]} if is_dry else {}),
-        }
-        return self._call("DELETE", path, body=options)
+        dry = {"dryRun": ["All"]} if is_dry else {}
+        return self._call("DELETE", path, body=delete_options(uid, **dry))
 
     def lines(self, path: str, query: Mapping[str, str], idle: float | None) -> Iterator[bytes]:
         """The lines of an answer without an end, such as a watch or a log, until the server ends it.
