@@ -176,7 +176,7 @@ class AppWrappers:
         return bool(found["metadata"]["uid"] == uid)
 
     async def read(self, namespace: str, name: str) -> Json:
-        """The AppWrapper as it is now, parsed by `envelope.loads`; raises `NotFound` if it is gone."""
+        """The AppWrapper as it is now, parsed by `parse`; raises `NotFound` if it is gone."""
         path = (await self._kind()).path(namespace, name)
         # It completes a list of AppWrappers, so it has the bytes of lists.
         return await self._client.get(path, loads=parse, purpose=Purpose.CLUSTER)
