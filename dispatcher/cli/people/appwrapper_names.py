@@ -13,6 +13,7 @@ import click
 
 from dispatcher import errors
 from dispatcher.cli.options import HubOptions
+from dispatcher.cli.query import on_hub
 
 if TYPE_CHECKING:
     from dispatcher.cli.hub import Found, Hub
@@ -107,16 +108,20 @@ def find_appwrapper(hub: Hub, namespace: str, name: str) -> Found:
     return found
 
 
-def find_appwrappers(hub: Hub, name: str, selector: str, namespace: str, *, everywhere: bool) -> list[Json]:
+def find_appwrappers(
+    at: HubOptions, name: str, selector: str, namespace: str, *, everywhere: bool
+) -> list[Json]:
     """The AppWrappers of a name or a selector, the newest first; raises `CommandFailed` if there are none."""
-    if name and ("/" in name or not everywhere):
-        within, last = parts(name, namespace)
-        return [find_appwrapper(hub, within or hub.namespace, last).raw]
-    where = "" if everywhere else namespace or hub.namespace
-    found = hub.appwrappers(where, selector, parts(name, "")[1] if name else "")
-    if not found and name:
-        known = [each["metadata"]["name"] for each in hub.appwrappers(where)]
-        raise errors.CommandFailed(unknown_name(parts(name, "")[1], where, known))
+    check_one_of(name, selector)
+    with on_hub(at) as hub:
+        if name and ("/" in name or not everywhere):
+            within, last = parts(name, namespace)
+            return [find_appwrapper(hub, within or hub.namespace, last).raw]
+        where, last = "" if everywhere else namespace or hub.namespace, parts(name, "")[1] if name else ""
+        found = hub.appwrappers(where, selector, last)
+        if not found and name:
+            known = [each["metadata"]["name"] for each in hub.appwrappers(where)]
+            raise errors.CommandFailed(unknown_name(last, where, known))
     if not found:
         within = f"namespace {where}" if where else "any namespace"
         raise errors.CommandFailed(f"there is no AppWrapper with labels {selector} in {within}")

@@ -29,7 +29,6 @@ from dispatcher.cli.options import (
     selector_option,
 )
 from dispatcher.cli.people.appwrapper_names import (
-    check_one_of,
     find_appwrappers,
     name_in_database,
     optional_name_argument,
@@ -41,7 +40,6 @@ from dispatcher.cli.query import (
     database_or_hub_option,
     needs_database,
     note,
-    on_hub,
     optional_database_option,
     patience,
     reads_database,
@@ -182,9 +180,7 @@ def _explain_from_status(
     from dispatcher.cli.screens.appwrapper_status import AppWrapperStatus
     from dispatcher.cli.screens.explanation import of_status
 
-    check_one_of(name, selector)
-    with on_hub(at) as hub:
-        found = find_appwrappers(hub, name, selector, namespace, everywhere=everywhere)
+    found = find_appwrappers(at, name, selector, namespace, everywhere=everywhere)
     now, is_wide = datetime.now(UTC), output is Output.WIDE
     _show([of_status(AppWrapperStatus(each, now), is_wide=is_wide) for each in found], output)
 

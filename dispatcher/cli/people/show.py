@@ -19,7 +19,6 @@ from dispatcher.cli.options import (
 )
 from dispatcher.cli.pending import described, described_with_start
 from dispatcher.cli.people.appwrapper_names import (
-    check_one_of,
     find_appwrappers,
     name_in_database,
     optional_name_argument,
@@ -31,7 +30,6 @@ from dispatcher.cli.query import (
     database_or_hub_option,
     needs_database,
     note,
-    on_hub,
     reads_database,
     shape_option,
     source_namespace_option,
@@ -126,9 +124,7 @@ def _statuses(
 ) -> list[StatusDescription]:
     from dispatcher.cli.screens.status_description import StatusDescription
 
-    check_one_of(name, selector)
-    with on_hub(at) as hub:
-        found = find_appwrappers(hub, name, selector, namespace, everywhere=everywhere)
+    found = find_appwrappers(at, name, selector, namespace, everywhere=everywhere)
     return [StatusDescription(each, datetime.now(UTC)) for each in found]
 
 
