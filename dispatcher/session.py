@@ -33,13 +33,8 @@ from dispatcher.controller.members.first_lists import missing, wait_for_lists
 from dispatcher.controller.members.fleet import Fleet, FleetCallbacks
 from dispatcher.controller.members.pod_defaults import PodDefaultsOfClusters
 from dispatcher.controller.members.potential_trust import PoolsFailed, PotentialTrust
-from dispatcher.controller.reconcile.acts import Acts
-from dispatcher.controller.reconcile.creation import Creator
 from dispatcher.controller.reconcile.event_recorder import LoopReport, StepRecorder, event_about
-from dispatcher.controller.reconcile.observer import Observer
-from dispatcher.controller.reconcile.reconciler import Reconciler, lane_of
-from dispatcher.controller.reconcile.result import Pacing, Results
-from dispatcher.controller.reconcile.status_writer import StatusWriter
+from dispatcher.controller.reconcile.reconciler import Reconciling, Surroundings, compose, lane_of
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.garbage import look_at_all_again
@@ -220,13 +215,10 @@ class Session:
         self._restore_recovery = RestoreRecovery(
             self._attempts, self._cache, self._committer, self._fleet, self._settle, self._look_and_plan
         )
-        self._members = self._make_members()
-        self._pacing = Pacing()
-        self._observer = self._make_observer()
-        self._scheduler = self._make_scheduler()
         self._outlooks = self._make_outlook_keeper()
         self._first_policies = FirstPolicies(self._cache, self._informer, self._specs, self._queue.add)
-        self._reconciler = self._make_reconciler()
+        self._reconciling = self._make_reconciling()
+        self._scheduler = self._make_scheduler()
 
     # --- its parts ---------------------------------------------------------------------------------------------
 
@@ -372,23 +364,13 @@ class Session:
             note_pools_came=self._trust.note_came,
         )
 
-    def _make_observer(self) -> Observer:
-        return Observer(
-            self._attempts,
-            self._cache,
-            self._limits,
-            self._pacing,
-            self._members,
-            self._restore_recovery.is_in_doubt,
-        )
-
     def _make_scheduler(self) -> Scheduler:
-        process, settings = self._process, self._process.settings
+        process, settings, observer = self._process, self._process.settings, self._reconciling.observer
         return Scheduler(
             self._cache,
             self._committer,
             self._fleet,
-            Lookups(self._observer.is_unchanged, self._queue_rules, self._observer.finished_items),
+            Lookups(observer.is_unchanged, self._queue_rules, observer.finished_items),
             on_decided=self._queue.add,
             now=process.clock.now,
             metrics=process.metrics,
@@ -400,47 +382,29 @@ class Session:
             ),
         )
 
-    def _make_reconciler(self) -> Reconciler:
-        creator = Creator(
-            self._attempts,
-            self._cache,
-            self._queue.failures,
-            self._members,
-            self._orphan_collector.removes,
-            denied_namespaces(self._process.settings),
-            gates_growth=self._process.settings.growth == "grant",
-        )
-        results = Results(
-            self._committer,
-            self._informer,
-            self._clusters,
-            self._queue,
-            self._pacing,
-            self._wake_scheduler,
-            self._process.clock.now,
-        )
-        status_writer = StatusWriter(
-            self._informer,
-            self._cache,
-            self._clusters,
-            self._queue,
-            monotonic=time.monotonic,
-            bound=self._limits.bound,
+    def _make_reconciling(self) -> Reconciling:
+        settings = self._process.settings
+        around = Surroundings(
+            wake_scheduler=self._wake_scheduler,
+            offer=self._recorder.offer,
+            removes=self._orphan_collector.removes,
+            is_in_doubt=self._restore_recovery.is_in_doubt,
+            has_policy_unread=self._first_policies.is_unread,
             outlook_of=self._outlooks.outlook_of,
             beyond_quota_of=self._queue_statuses.beyond_quota_of,
-            names_approvals=self._limits.names_approvals,
             unserved_of=self._authors.unserved_of if self._authors else lambda _uid: "",
+            denied_namespaces=denied_namespaces(settings),
+            gates_growth=settings.growth == "grant",
         )
-        acts = Acts(
+        return compose(
             self._attempts,
+            self._cache,
+            self._committer,
+            self._queue,
             self._intake,
-            creator,
-            self._pacing,
-            self._recorder.offer,
-            self._members,
-        )
-        return Reconciler(
-            self._observer, acts, results, status_writer, self._queue, self._first_policies.is_unread
+            self._limits,
+            self._make_members(),
+            around,
         )
 
     def _make_outlook_keeper(self) -> OutlookKeeper:
@@ -515,7 +479,7 @@ class Session:
         tasks.create_task(self._usage.run(), name="recent-use")
         if self._fields is not None:
             tasks.create_task(self._fields.run(), name="field-check")
-        tasks.create_task(self._reconciler.run(), name="reconciler")
+        tasks.create_task(self._reconciling.reconciler.run(), name="reconciler")
         self._wake_scheduler()
 
     async def watch(self, tasks: asyncio.TaskGroup) -> None:

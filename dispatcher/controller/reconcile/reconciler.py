@@ -8,19 +8,29 @@ status is written last, from the record, and only if it differs from the status 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Final
 
+from msgspec import Struct
+
 from dispatcher import errors, log
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
+from dispatcher.controller.intake.attempts import Attempts, Members
+from dispatcher.controller.intake.intake import Intake
+from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.reconcile.acts import Acts
+from dispatcher.controller.reconcile.creation import Creator
 from dispatcher.controller.reconcile.observer import Observer
-from dispatcher.controller.reconcile.result import Results
+from dispatcher.controller.reconcile.result import Pacing, Results
 from dispatcher.controller.reconcile.status_writer import StatusWriter
 from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.model.record import ACTIVE
+from dispatcher.core.status.outlook import Outlook
+from dispatcher.kube.events import EventAbout
 
 UNREAD_SECONDS: Final = 5.0
 """Pause before the next look at an AppWrapper whose state cannot be known yet."""
@@ -125,3 +135,75 @@ class Reconciler:
                 break
         self._queue.add(uid)
         return False
+
+
+class Surroundings(Struct, frozen=True):
+    """What reconciling asks and tells of parts that are not its own."""
+
+    wake_scheduler: Callable[[], None]
+    offer: Callable[[EventAbout], None]
+    """Takes Events that no committed change has."""
+    removes: Callable[[str, int], bool]
+    """True of an attempt, by the uid of its AppWrapper and its number, whose objects are being removed."""
+    is_in_doubt: Callable[[str], bool]
+    """True of an AppWrapper about which restore recovery has not decided yet."""
+    has_policy_unread: Callable[[str], bool]
+    """True of a gang that will be added to the queue once its policy was read."""
+    outlook_of: Callable[[str], Outlook | None]
+    beyond_quota_of: Callable[[str], str | None]
+    unserved_of: Callable[[str], str]
+    """These three as `StatusWriter` has them."""
+    monotonic: Callable[[], float] = time.monotonic
+    denied_namespaces: frozenset[str] = frozenset()
+    gates_growth: bool = True
+    """These two as `Creator` has them."""
+
+
+class Reconciling(Struct, frozen=True):
+    """A reconciler, and those of its parts that others ask."""
+
+    reconciler: Reconciler
+    observer: Observer
+    pacing: Pacing
+    results: Results
+    status_writer: StatusWriter
+
+
+def compose(
+    attempts: Attempts,
+    cache: Cache,
+    committer: Committer,
+    queue: WorkQueue,
+    intake: Intake,
+    limits: Limits,
+    members: Members,
+    around: Surroundings,
+) -> Reconciling:
+    """The reconciler of a leader with all its parts."""
+    informer, clusters, pacing = attempts.informer, attempts.clusters, Pacing()
+    observer = Observer(attempts, cache, limits, pacing, members, around.is_in_doubt)
+    creator = Creator(
+        attempts,
+        cache,
+        queue.failures,
+        members,
+        around.removes,
+        around.denied_namespaces,
+        gates_growth=around.gates_growth,
+    )
+    acts = Acts(attempts, intake, creator, pacing, around.offer, members)
+    results = Results(committer, informer, clusters, queue, pacing, around.wake_scheduler, attempts.now)
+    status_writer = StatusWriter(
+        informer,
+        cache,
+        clusters,
+        queue,
+        monotonic=around.monotonic,
+        bound=limits.bound,
+        outlook_of=around.outlook_of,
+        beyond_quota_of=around.beyond_quota_of,
+        names_approvals=limits.names_approvals,
+        unserved_of=around.unserved_of,
+    )
+    reconciler = Reconciler(observer, acts, results, status_writer, queue, around.has_policy_unread)
+    return Reconciling(reconciler, observer, pacing, results, status_writer)

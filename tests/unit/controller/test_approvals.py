@@ -150,11 +150,11 @@ async def test_condition_that_flaps_writes_few_events(world: World) -> None:
 async def test_gang_that_lacks_an_approval_by_the_watch_is_never_dispatched(world: World) -> None:
     """A new leader, or a cycle before the next look, knows only what the watch shows."""
     record = await world.admit(gated("budget", "data-staged"))
-    observer = world.make_observer()
+    observer = world.reconciling.observer
     assert observer.is_unchanged(record)
     world.show(gated("budget"))
     assert not observer.is_unchanged(record)
-    world.pacing.note(UID, world.now())
+    world.reconciling.pacing.note(UID, world.now())
     assert not observer.is_unchanged(record)
     world.show(gated("budget", "data-staged"))
     world.forest = Forest.of([Queue("default", approvals=("window",))])
@@ -165,14 +165,14 @@ async def test_approval_withdrawn_after_the_dispatch_changes_nothing(world: Worl
     record = await world.admit(gated("budget", "data-staged"))
     await world.committer.commit(queue_changes.dispatch(record, "hub", at(1)))
     world.show(gated())
-    seen = await world.make_observer().observe(UID)
+    seen = await world.reconciling.observer.observe(UID)
     assert (step_of(decide(seen)), causes(world)) == (Act.CREATE, [])
 
 
 async def test_status_names_the_missing_approvals_and_no_position(world: World) -> None:
     await world.admit(gated("budget"))
     world.outlooks[UID] = {"position": 3}
-    await world.status_writer.report(UID)
+    await world.reconciling.status_writer.report(UID)
     (written,) = world.statuses()
     assert written["waiting"] == {
         "reason": AWAITING_APPROVAL,
@@ -184,6 +184,6 @@ async def test_status_names_the_missing_approvals_and_no_position(world: World) 
 
 async def test_write_that_expects_approvals_replaces_only_the_status_that_was_seen(world: World) -> None:
     await world.admit(gated())
-    await world.status_writer.report(UID)
+    await world.reconciling.status_writer.report(UID)
     patch = world.server.requests("PATCH")[-1].body
     assert patch[-1] == {"op": "add", "path": "/metadata/resourceVersion", "value": "1"}

@@ -45,7 +45,7 @@ async def test_annotations_of_a_deleted_appwrapper_are_kept_until_its_record_is_
     deleting = await world.commit(removal.delete(world.record(UID), world.now()))
     assert (deleting.phase, world.hub.tolerance(UID)) == (Phase.DELETING, SAID)
 
-    await world.results.apply(deleting.uid, Result(removal.release(deleting, world.now())))
+    await world.reconciling.results.apply(deleting.uid, Result(removal.release(deleting, world.now())))
     assert world.hub.tolerance(UID) == NO_ANNOTATIONS
 
 

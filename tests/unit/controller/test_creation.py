@@ -104,7 +104,7 @@ class East:
     async def creates(self, denied_namespaces: frozenset[str] = frozenset()) -> Record:
         """What has become of it after one step."""
         record = self.world.record(UID)
-        await self.world.results.apply(UID, await self.result(denied_namespaces), record)
+        await self.world.reconciling.results.apply(UID, await self.result(denied_namespaces), record)
         return self.world.record(UID)
 
     async def result(self, denied_namespaces: frozenset[str] = frozenset()) -> Result:

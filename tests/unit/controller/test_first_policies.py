@@ -40,7 +40,7 @@ class NextLeader:
         self.store = CountedStore(self.world.store)
         self.specs = Specs(self.store)
         self.policies = FirstPolicies(self.world.cache, self.world.hub, self.specs, self.looked_at.append)
-        self.reconciler = self.world.make_reconciler(self.specs, has_policy_unread=self.policies.is_unread)
+        self.reconciler = self.world.compose(self.specs, has_policy_unread=self.policies.is_unread).reconciler
 
 
 @pytest.mark.parametrize("phase", [Phase.DISPATCHED, Phase.RUNNING])

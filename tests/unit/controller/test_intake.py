@@ -175,7 +175,7 @@ async def test_kept_secret_of_an_ended_gang_is_removed_when_its_time_is_up(
     world.server.on("DELETE", path, answer({}))
     until_then = {"keptUntil": "2026-11-20T08:58:10Z"}
     record = await world.admit(make_appwrapper("aw", SECRET, status=ENDS[0] | until_then))
-    later = world.make_reconciler(Specs(world.store))
+    later = world.compose(Specs(world.store)).reconciler
     await asyncio.sleep(60)  # virtual
 
     await later.reconcile(record.uid)

@@ -25,7 +25,7 @@ async def running(world: World) -> Record:
 
 
 def observer_of(world: World) -> Observer:
-    return world.make_observer()
+    return world.reconciling.observer
 
 
 async def preempted(world: World) -> Record:

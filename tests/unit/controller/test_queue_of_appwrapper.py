@@ -139,7 +139,7 @@ async def test_requeued_gang_is_moved_when_it_is_queued_again(world: World) -> N
 async def test_cycle_does_not_dispatch_it_in_its_former_queue(world: World) -> None:
     """The watch shows the new label, and the reconciler has not committed it yet."""
     record = await world.admit(labelled())
-    observer = world.make_observer()
+    observer = world.reconciling.observer
     assert observer.is_unchanged(record)
     world.show(in_queue("team"))
     assert not observer.is_unchanged(record)

@@ -389,7 +389,7 @@ async def test_status_writes_that_fail_wait_for_each_other_and_hold_up_no_others
 async def test_appwrapper_in_doubt_is_looked_at_again_without_any_act(world: World) -> None:
     before = await world.dispatched(make_appwrapper())
     asked = len(world.server.asked)
-    await world.make_reconciler(is_in_doubt=lambda uid: uid == UID).reconcile(UID)
+    await world.compose(is_in_doubt=lambda uid: uid == UID).reconciler.reconcile(UID)
     assert (world.record(UID), len(world.server.asked)) == (before, asked)
     await world.forget_wakes()
     assert await world.is_woken_within(6)

@@ -54,20 +54,20 @@ def test_time_that_goes_back_is_no_long_pause() -> None:
 async def test_next_step_is_looked_at_soon_again(world: World) -> None:
     record = await world.running(make_appwrapper("aw", job()))
     await world.forget_wakes()
-    await world.results.apply(record.uid, poll(), record)
+    await world.reconciling.results.apply(record.uid, poll(), record)
     await asyncio.sleep(100)  # virtual
     record = await world.commit(queue_changes.suspend(record, world.now()))
     await world.forget_wakes()
-    await world.results.apply(record.uid, poll(), record)
+    await world.reconciling.results.apply(record.uid, poll(), record)
     assert await world.is_woken_within(0.6)
 
 
 async def test_look_comes_within_the_time_that_was_said(world: World) -> None:
     record = await world.running(make_appwrapper("aw", job()))
-    await world.results.apply(record.uid, poll(), record)
+    await world.reconciling.results.apply(record.uid, poll(), record)
     await asyncio.sleep(100)  # virtual
     await world.forget_wakes()
-    await world.results.apply(record.uid, poll(within=7), record)
+    await world.reconciling.results.apply(record.uid, poll(within=7), record)
     before = monotonic()
     assert await world.is_woken_within(100)
     assert monotonic() - before == pytest.approx(7, abs=0.1)

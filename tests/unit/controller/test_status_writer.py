@@ -28,7 +28,7 @@ WRITTEN = {"metadata": {"resourceVersion": "2"}}
 
 async def report(world: World, record: Record) -> None:
     world.cache.put(record)
-    await world.status_writer.report(record.uid)
+    await world.reconciling.status_writer.report(record.uid)
 
 
 def run_pod(world: World, index: int) -> None:
@@ -140,14 +140,14 @@ async def test_pauses_of_a_status_that_cannot_be_written_double(world: World) ->
     for _ in range(8):
         began = monotonic()
         await world.forget_wakes()
-        await world.status_writer.report_or_retry(UID)
+        await world.reconciling.status_writer.report_or_retry(UID)
         await asyncio.wait_for(world.queue.get(), 100)  # virtual
         world.queue.done(UID)
         pauses.append(round(monotonic() - began))
     assert pauses == [2, 4, 8, 16, 32, 60, 60, 60]
 
     assert lane_of(UID, world.cache, world.hub) == "hub/slow"
-    await world.status_writer.report_or_retry(UID)
+    await world.reconciling.status_writer.report_or_retry(UID)
     assert lane_of(UID, world.cache, world.hub) == "hub"
 
 
@@ -171,7 +171,7 @@ async def test_conditions_of_others_stay_while_an_appwrapper_is_deferred(world: 
     view = world.show(make_appwrapper(status={"conditions": [APPROVED]}))
     world.bound.most = 0
     assert not world.limits.admits(view)
-    await world.status_writer.report(UID)
+    await world.reconciling.status_writer.report(UID)
     (written,) = world.statuses()
     assert written["conditions"] == [APPROVED]
 

@@ -132,7 +132,7 @@ class Trust:
             note_pools_failed=self._note_failed,
             note_pools_came=self._note_came,
         )
-        world.reconciler = world.make_reconciler()
+        world.reconciler = world.compose().reconciler
 
     async def _note_failed(self, failed: PoolsFailed) -> None:
         self.failed.append(failed)

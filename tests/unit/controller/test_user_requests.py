@@ -75,9 +75,9 @@ async def test_wish_counts_as_followed_only_when_it_is_committed(world: World) -
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(world.reconcile(UID))
         await until(lambda: world.store.batches[-1] == [("aw", "suspended")])
-        assert not world.pacing.had_turn(UID, world.now())
+        assert not world.reconciling.pacing.had_turn(UID, world.now())
         world.store.gate.set()
-    assert world.pacing.had_turn(UID, world.now())
+    assert world.reconciling.pacing.had_turn(UID, world.now())
 
 
 async def test_user_request_with_a_refused_commit_is_followed_at_the_next_reconcile(world: World) -> None:
@@ -87,7 +87,7 @@ async def test_user_request_with_a_refused_commit_is_followed_at_the_next_reconc
     world.store.verdict = lambda _change: "stale"
     await world.reconcile(UID)
     assert world.record(UID).phase is Phase.QUEUED
-    assert not world.pacing.had_turn(UID, world.now())
+    assert not world.reconciling.pacing.had_turn(UID, world.now())
     world.store.verdict = lambda _change: ""
     await world.reconcile(UID)
     assert world.record(UID).phase is Phase.SUSPENDED

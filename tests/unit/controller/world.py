@@ -20,12 +20,8 @@ from dispatcher.controller.intake.limits import LabelResolver, Limits
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.potential_trust import PoolsFailed
-from dispatcher.controller.reconcile.acts import Acts
-from dispatcher.controller.reconcile.creation import Creator
-from dispatcher.controller.reconcile.observer import Observer
-from dispatcher.controller.reconcile.reconciler import Reconciler, lane_of
-from dispatcher.controller.reconcile.result import Pacing, Result, Results
-from dispatcher.controller.reconcile.status_writer import StatusWriter
+from dispatcher.controller.reconcile.reconciler import Reconciling, Surroundings, compose, lane_of
+from dispatcher.controller.reconcile.result import Result
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.workqueue import WorkQueue
@@ -162,23 +158,8 @@ class World:
         self.outlooks: dict[str, Outlook] = {}
         self.beyond_quota: dict[str, str] = {}
         self.unserved_of: Callable[[str], str] = lambda _uid: ""
-        self.status_writer = StatusWriter(
-            self.hub,
-            self.cache,
-            self.clusters,
-            self.queue,
-            monotonic=monotonic,
-            bound=self.bound,
-            outlook_of=self.outlooks.get,
-            beyond_quota_of=self.beyond_quota.get,
-            names_approvals=self.limits.names_approvals,
-            unserved_of=lambda uid: self.unserved_of(uid),
-        )
-        self.pacing = Pacing()
-        self.results = Results(
-            self.committer, self.hub, self.clusters, self.queue, self.pacing, self.wake_dispatch, self.now
-        )
-        self.reconciler = self.make_reconciler()
+        self.reconciling = self.compose()
+        self.reconciler = self.reconciling.reconciler
         for path, kinds in SERVES.items():
             resources = [{"name": name, "kind": kind, "namespaced": True} for name, kind in kinds.items()]
             self.server.on("GET", path, answer({"resources": resources}))
@@ -222,33 +203,33 @@ class World:
             rules,
         )
 
-    def make_reconciler(
+    def compose(
         self,
         specs: Specs | None = None,
         is_in_doubt: Callable[[str], bool] = lambda _uid: False,
         has_policy_unread: Callable[[str], bool] = lambda _uid: False,
-    ) -> Reconciler:
-        """The reconciler of this leader, or with other `specs` that of one after it."""
-        attempts = replace(self.attempts, specs=specs or self.specs)
-        creator = Creator(
-            attempts,
-            self.cache,
-            self.queue.failures,
-            self.members,
-            lambda _appwrapper, _attempt: False,
-            frozenset(),
-            gates_growth=True,
+    ) -> Reconciling:
+        """What reconciles for this leader, or with other `specs` for one after it."""
+        around = Surroundings(
+            wake_scheduler=self.wake_dispatch,
+            offer=self.offered.append,
+            removes=lambda _appwrapper, _attempt: False,
+            is_in_doubt=is_in_doubt,
+            has_policy_unread=has_policy_unread,
+            outlook_of=self.outlooks.get,
+            beyond_quota_of=self.beyond_quota.get,
+            unserved_of=lambda uid: self.unserved_of(uid),
+            monotonic=monotonic,
         )
-        observer = self.make_observer(attempts, is_in_doubt)
-        acts = Acts(attempts, self.intake, creator, self.pacing, self.offered.append, self.members)
-        return Reconciler(observer, acts, self.results, self.status_writer, self.queue, has_policy_unread)
-
-    def make_observer(
-        self, attempts: Attempts | None = None, is_in_doubt: Callable[[str], bool] = lambda _uid: False
-    ) -> Observer:
-        """What observes AppWrappers, for the reconciler and for a cycle."""
-        return Observer(
-            attempts or self.attempts, self.cache, self.limits, self.pacing, self.members, is_in_doubt
+        return compose(
+            replace(self.attempts, specs=specs or self.specs),
+            self.cache,
+            self.committer,
+            self.queue,
+            self.intake,
+            self.limits,
+            self.members,
+            around,
         )
 
     def now(self) -> datetime:
@@ -319,7 +300,7 @@ class World:
 
     async def commit(self, change: Change) -> Record:
         """Commit a step that is not what the test is about."""
-        await self.results.apply(change.after.uid, Result(change))
+        await self.reconciling.results.apply(change.after.uid, Result(change))
         return self.record(change.after.uid)
 
     async def sees(self, record: Record) -> None:
