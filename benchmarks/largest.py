@@ -26,7 +26,7 @@ from benchmarks.processor import peak_memory
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.validation import LARGEST_SPEC, MOST_CONTAINERS, SpecSize
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
-from dispatcher.controller.intake.attempts import Attempts
+from dispatcher.controller.intake.attempt_context import AttemptContext
 from dispatcher.controller.intake.intake import Intake, IntakeRules
 from dispatcher.controller.intake.limits import LabelResolver, Limits
 from dispatcher.controller.intake.specs import Specs
@@ -197,7 +197,7 @@ class Leader:
         self.committer = Committer(self.store, self.cache, lambda _change, _record: None)
         self.hub = AppWrapperInformer(self.client, Discovery(self.client), self.note, self.is_known)
         self.failed: list[str] = []
-        attempts = Attempts(
+        context = AttemptContext(
             self.hub,
             {},
             Specs(self.store),
@@ -207,7 +207,7 @@ class Leader:
             Seals(b"key", datetime.now(UTC)),
         )
         self.intake = Intake(
-            attempts,
+            context,
             self.cache,
             self.committer,
             lambda _record: None,

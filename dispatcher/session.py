@@ -20,7 +20,7 @@ from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.potential import NO_POTENTIAL, PotentialNodes
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
-from dispatcher.controller.intake.attempts import Attempts, Members
+from dispatcher.controller.intake.attempt_context import AttemptContext, Members
 from dispatcher.controller.intake.author_check import AuthorCheck, watch_policy
 from dispatcher.controller.intake.intake import Intake, IntakeRules
 from dispatcher.controller.intake.limits import LabelResolver, Limits, Namespaces
@@ -167,7 +167,7 @@ class Session:
         self._informer = AppWrapperInformer(
             process.client, self._cluster.discovery, self._appwrapper_changed, self._is_taken_in
         )
-        self._attempts = Attempts(
+        self._context = AttemptContext(
             self._informer,
             self._clusters,
             self._specs,
@@ -207,13 +207,13 @@ class Session:
         self._authors = self._make_author_check()
         self._intake = self._make_intake()
         self._orphan_collector = OrphanCollector(
-            self._attempts,
+            self._context,
             self._cache,
             self._store.deleted_among,
             restored_at=identity.incarnation.restored_at,
         )
         self._restore_recovery = RestoreRecovery(
-            self._attempts, self._cache, self._committer, self._fleet, self._settle, self._look_and_plan
+            self._context, self._cache, self._committer, self._fleet, self._settle, self._look_and_plan
         )
         self._outlooks = self._make_outlook_keeper()
         self._first_policies = FirstPolicies(self._cache, self._informer, self._specs, self._queue.add)
@@ -330,7 +330,7 @@ class Session:
         """The check for unknown fields of gangs that wait, unless the settings ignore unknown fields."""
         if self._process.settings.field_validation == "Ignore":
             return None
-        return FieldCheck(self._attempts, self._cache, self._committer, self._accepting)
+        return FieldCheck(self._context, self._cache, self._committer, self._accepting)
 
     def _make_intake(self) -> Intake:
         settings = self._process.settings
@@ -343,7 +343,7 @@ class Session:
             pod_defaults=self._pod_defaults.read,
         )
         return Intake(
-            self._attempts,
+            self._context,
             self._cache,
             self._committer,
             lambda record: self._look_and_plan(record.uid),
@@ -397,7 +397,7 @@ class Session:
             gates_growth=settings.growth == "grant",
         )
         return compose(
-            self._attempts,
+            self._context,
             self._cache,
             self._committer,
             self._queue,

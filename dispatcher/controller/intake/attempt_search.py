@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from dispatcher import errors, log
 from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.controller.intake.attempts import Attempts, ClassOf
+from dispatcher.controller.intake.attempt_context import AttemptContext, ClassOf
 from dispatcher.controller.intake.specs import owner_of_new
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.intake.status_end import end_in_status
@@ -173,12 +173,12 @@ async def _has_objects(cluster: Cluster, attempt: UnknownAttempt) -> bool:
 class Adoption:
     """Asks the clusters; `is_complete` is true if every cluster is known for certain and can be searched."""
 
-    def __init__(self, attempts: Attempts, is_complete: Callable[[], bool]) -> None:
-        self._attempts = attempts
-        self._clusters = attempts.clusters
-        self._hub_id = attempts.hub_id
-        self._class_of = attempts.class_of
-        self._now = attempts.now
+    def __init__(self, context: AttemptContext, is_complete: Callable[[], bool]) -> None:
+        self._context = context
+        self._clusters = context.clusters
+        self._hub_id = context.hub_id
+        self._class_of = context.class_of
+        self._now = context.now
         self._is_complete = is_complete
 
     def may_run(self, view: AppWrapperView) -> bool:
@@ -198,7 +198,7 @@ class Adoption:
         created = {view.uid: view.created_at for view in views}
 
         def believes(mark: Mark) -> bool:
-            return self._attempts.believes(mark, created[mark.appwrapper])
+            return self._context.believes(mark, created[mark.appwrapper])
 
         found = await search(self._clusters, created, on_hub, believes)
         found.are_complete &= are_all_asked
@@ -242,7 +242,7 @@ class Adoption:
             raise errors.Unavailable(f"cluster {found.cluster} was lost after it was searched")
         owner = replace(owner_of_new(view, self._hub_id), attempt=found.attempt)
         attempt = UnknownAttempt(
-            owner, gang, queues, spec.wrapped, lambda mark: self._attempts.believes(mark, view.created_at)
+            owner, gang, queues, spec.wrapped, lambda mark: self._context.believes(mark, view.created_at)
         )
         return await find_request(cluster, attempt, self._class_of, self._now())
 
@@ -259,5 +259,5 @@ class Adoption:
             # A hub that takes no gangs itself grants no right to read objects, and has none of ours.
             with contextlib.suppress(errors.Forbidden):
                 marks.append(await hub.object_client.mark_of(wrapped, owner_of_new(view, self._hub_id)))
-        proven = (each for each in marks if each and self._attempts.believes(each, view.created_at))
+        proven = (each for each in marks if each and self._context.believes(each, view.created_at))
         return max((each.attempt for each in proven), default=None)

@@ -21,8 +21,8 @@ from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.conditions import approvals_in
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.validation import check_no_secret_values, has_secret_values, refusal
+from dispatcher.controller.intake.attempt_context import AttemptContext
 from dispatcher.controller.intake.attempt_search import Adoption, FoundAttempts
-from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.intake.author_check import AuthorCheck
 from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.intake.specs import owner_of_new
@@ -86,7 +86,7 @@ class Intake:
 
     def __init__(
         self,
-        attempts: Attempts,
+        context: AttemptContext,
         cache: Cache,
         committer: Committer,
         on_taken_in: Callable[[Record], None],
@@ -94,15 +94,15 @@ class Intake:
         is_complete: Callable[[], bool],
         rules: IntakeRules,
     ) -> None:
-        self._informer = attempts.informer
+        self._informer = context.informer
         self._cache = cache
         self._committer = committer
-        self._specs = attempts.specs
-        self._hub_id = attempts.hub_id
+        self._specs = context.specs
+        self._hub_id = context.hub_id
         self._on_taken_in = on_taken_in
         self._on_failed = on_failed
-        self._now = attempts.now
-        self._adoption = Adoption(attempts, is_complete)
+        self._now = context.now
+        self._adoption = Adoption(context, is_complete)
         self._believes_stamps = rules.believes_stamps
         self._denied_namespaces = rules.denied_namespaces
         self._authors = rules.authors

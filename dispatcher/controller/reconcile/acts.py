@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
 from dispatcher import errors, log
-from dispatcher.controller.intake.attempts import Attempts, Members
+from dispatcher.controller.intake.attempt_context import AttemptContext, Members
 from dispatcher.controller.intake.intake import Intake
 from dispatcher.controller.reconcile.creation import Creator
 from dispatcher.controller.reconcile.event_recorder import event_about
@@ -32,22 +32,22 @@ class Acts:
 
     def __init__(
         self,
-        attempts: Attempts,
+        context: AttemptContext,
         intake: Intake,
         creator: Creator,
         pacing: Pacing,
         offer: Callable[[EventAbout], None],
         members: Members,
     ) -> None:
-        self._attempts = attempts
-        self._informer = attempts.informer
+        self._context = context
+        self._informer = context.informer
         self._intake = intake
         self._creator = creator
-        self._remover = Remover(attempts)
+        self._remover = Remover(context)
         self._members = members
-        self._remediator = Remediator(attempts, self._members.note_pools_failed)
-        self._admitter = PodAdmitter(attempts, offer)
-        self._deleter = PodDeleter(attempts, offer)
+        self._remediator = Remediator(context, self._members.note_pools_failed)
+        self._admitter = PodAdmitter(context, offer)
+        self._deleter = PodDeleter(context, offer)
         self._pacing = pacing
         self._withdrawals = Withdrawals()
 
@@ -70,7 +70,7 @@ class Acts:
     async def _commit(self, decision: Commit) -> Result:
         """The change of the decision; what a user asks for is committed at most once a second."""
         change, attempt = decision.change, decision.change.after.attempt
-        if decision.follows_user and (wait := self._pacing.wait(change.after.uid, self._attempts.now())):
+        if decision.follows_user and (wait := self._pacing.wait(change.after.uid, self._context.now())):
             return Result(after=wait)
         if attempt is not None and (pools := run_changes.pools_that_came(change)):
             await self._members.note_pools_came(attempt.cluster, pools)
@@ -114,13 +114,13 @@ class Acts:
 
     async def _take_back_growth(self, record: Record, observed: ObservedState, decision: Do) -> Result:
         """Commits that granted pods without nodes are given up, once their pools are not trusted any more."""
-        attempt, cluster = record.attempt, self._attempts.cluster_of(record)
+        attempt, cluster = record.attempt, self._context.cluster_of(record)
         if attempt is None or cluster is None:
             return NOTHING
         # Before the commit, as for a gang: the next pass must not grant the same pods on the same pool.
         await self._members.note_pools_failed(pools_failed(record, observed, cluster))
         shrinking = without_unplaced(attempt.grown, observed.objects.unplaced)
-        change = run_changes.take_back_growth(record, shrinking, decision.message, self._attempts.now())
+        change = run_changes.take_back_growth(record, shrinking, decision.message, self._context.now())
         return Result(change, wakes_scheduler=True)
 
     async def _remove_finalizer(self, uid: str) -> Result:
@@ -138,11 +138,11 @@ class Acts:
         if record.holds_capacity and view is None and await self._informer.exists(record):
             return poll()
         # Under StrictFIFO, gangs that were not evaluated may have waited for this one.
-        return Result(removal.delete(record, self._attempts.now()), wakes_scheduler=True)
+        return Result(removal.delete(record, self._context.now()), wakes_scheduler=True)
 
     def _follow_approvals(self, record: Record, observed: ObservedState) -> Result:
         """Commits which approvals are missing: at once if the gang was not waiting for any, else after a pause."""
-        now, known, seen = self._attempts.now(), record.pending, observed.awaits
+        now, known, seen = self._context.now(), record.pending, observed.awaits
         known = known if record.awaits_approval else None
         wait = self._withdrawals.wait(record.uid, now)
         if known is not None and wait:
@@ -173,13 +173,13 @@ _log = log.get("pod_admission")
 class PodAdmitter:
     """Removes gates; a refusal by the API server is offered as an Event, once for each attempt and message."""
 
-    def __init__(self, attempts: Attempts, offer: Callable[[EventAbout], None]) -> None:
-        self._attempts = attempts
-        self._refusals = _Refusals(attempts, offer)
+    def __init__(self, context: AttemptContext, offer: Callable[[EventAbout], None]) -> None:
+        self._context = context
+        self._refusals = _Refusals(context, offer)
 
     async def admit(self, record: Record, pods: Sequence[GatedPod], then: Result) -> Result:
         """Removes the gate from these pods; `then` is the result once that is done. Raises `ClusterError`."""
-        cluster = self._attempts.cluster_of(record)
+        cluster = self._context.cluster_of(record)
         if cluster is None:
             return NOTHING
         try:
@@ -195,16 +195,16 @@ class PodAdmitter:
 class PodDeleter:
     """Deletes surplus pods; a refusal by the API server is offered as an Event, like those of `PodAdmitter`."""
 
-    def __init__(self, attempts: Attempts, offer: Callable[[EventAbout], None]) -> None:
-        self._attempts = attempts
-        self._refusals = _Refusals(attempts, offer)
+    def __init__(self, context: AttemptContext, offer: Callable[[EventAbout], None]) -> None:
+        self._context = context
+        self._refusals = _Refusals(context, offer)
 
     async def delete(self, record: Record, pods: Sequence[PodRef], then: Result) -> Result:
         """Deletes these pods; `then` is the result once all deletions are requested. Raises `ClusterError`.
 
         The watch shows when the pods are gone: a pod has its own grace period.
         """
-        cluster = self._attempts.cluster_of(record)
+        cluster = self._context.cluster_of(record)
         if cluster is None:
             return NOTHING
         try:
@@ -220,8 +220,8 @@ class PodDeleter:
 class _Refusals:
     """The refusals that have an Event already, by the uid of the AppWrapper."""
 
-    def __init__(self, attempts: Attempts, offer: Callable[[EventAbout], None]) -> None:
-        self._attempts = attempts
+    def __init__(self, context: AttemptContext, offer: Callable[[EventAbout], None]) -> None:
+        self._context = context
         self._offer = offer
         self._told: dict[str, tuple[int, UserEvent]] = {}
 
@@ -232,7 +232,7 @@ class _Refusals:
             if len(self._told) >= MOST_TOLD:
                 self._told.clear()
             self._told[record.uid] = told
-            self._offer(event_about(record, notice, self._attempts.now()))
+            self._offer(event_about(record, notice, self._context.now()))
 
     def forget(self, record: Record) -> None:
         """The API server does not refuse any more."""

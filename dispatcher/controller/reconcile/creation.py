@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dispatcher import errors, log
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.controller.intake.attempts import Attempts, Members
+from dispatcher.controller.intake.attempt_context import AttemptContext, Members
 from dispatcher.controller.intake.specs import hints_of
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
@@ -62,7 +62,7 @@ class Creator:
 
     def __init__(
         self,
-        attempts: Attempts,
+        context: AttemptContext,
         cache: Cache,
         failures_of: Callable[[str], int],
         members: Members,
@@ -71,7 +71,7 @@ class Creator:
         *,
         gates_growth: bool,
     ) -> None:
-        self._attempts = attempts
+        self._context = context
         self._cache = cache
         self._failures_of = failures_of
         self._members = members
@@ -90,7 +90,7 @@ class Creator:
 
     def _count_followed(self, record: Record) -> int:
         """How many gangs, dispatched just before, have pods that are to be bound first."""
-        cluster, now = self._attempts.cluster_of(record), self._attempts.now()
+        cluster, now = self._context.cluster_of(record), self._context.now()
         if cluster is None:
             return 0
         ahead = filter(None, map(self._cache.get, cluster.ledger.ahead_of(record.uid)))
@@ -102,7 +102,7 @@ class Creator:
 
     def request_elsewhere(self, record: Record, message: str) -> Result:
         """Gives the quota back, because the capacity does not come: another cluster is asked, or this one later."""
-        now, attempt = self._attempts.now(), record.attempt
+        now, attempt = self._context.now(), record.attempt
         if attempt is None or attempt.provisioning is None:
             return NOTHING
         asked = record.requirements.unprovisioned_in(attempt.cluster, message)
@@ -113,7 +113,7 @@ class Creator:
         self, record: Record, make: Callable[[Record, Cluster, Owner], Awaitable[Result]]
     ) -> Result:
         """Has objects made under their owner, unless the attempt cannot have one now."""
-        cluster = self._attempts.cluster_of(record)
+        cluster = self._context.cluster_of(record)
         if cluster is None:
             return self._withdraw(record, "its cluster cannot be reached")
         objects = _made_before(record)
@@ -128,7 +128,7 @@ class Creator:
         return owner if isinstance(owner, Result) else await make(record, cluster, owner)
 
     async def _request_all(self, record: Record, cluster: Cluster, owner: Owner) -> Result:
-        spec, view = await self._attempts.specs.of(record), self._attempts.informer.view(record.uid)
+        spec, view = await self._context.specs.of(record), self._context.informer.view(record.uid)
         given = view.provisioning_parameters if view else {}
         try:
             requesting = objects_of(record, spec.wrapped, given)
@@ -140,7 +140,7 @@ class Creator:
             return self.request_elsewhere(record, f"cluster {cluster.name}: {error}")
         uid = ""
         for each in requesting:
-            if not self._attempts.is_wanted(record):
+            if not self._context.is_wanted(record):
                 return Result(after=0)
             outcome = await cluster.object_client.create(each, owner)
             if not isinstance(outcome, Created):
@@ -154,12 +154,12 @@ class Creator:
         ):
             return poll()  # it was there all the time, and the watch has not shown it yet
         said = requested(cluster.name, refused_parameters(record, given))
-        return Result(provisioning.note(record, said, self._attempts.now(), uid))
+        return Result(provisioning.note(record, said, self._context.now(), uid))
 
     async def _create_all(self, record: Record, cluster: Cluster, owner: Owner) -> Result:
         places = cluster.ledger.current(record.uid)
         hinted = owner if places is None else replace(owner, hints=hints_of(record.gang, places))
-        spec = await self._attempts.specs.of(record)
+        spec = await self._context.specs.of(record)
         finished = {ref.item: ref for ref in record.attempt.objects} if record.attempt else {}
         made: list[ObjectRef] = []
         warnings: list[str] = []
@@ -167,7 +167,7 @@ class Creator:
             if wrapped.index in finished:
                 made.append(finished[wrapped.index])  # by an earlier attempt
                 continue
-            if not self._attempts.is_wanted(record):
+            if not self._context.is_wanted(record):
                 return Result(after=0)  # an object created after the deletion would outlive the AppWrapper
             outcome = await cluster.object_client.create(self._gated(wrapped, cluster), hinted)
             if not isinstance(outcome, Created):
@@ -176,7 +176,7 @@ class Creator:
             cluster.track_object(outcome.ref, record.uid, contents=bool(wrapped.completion))
             made.append(outcome.ref)
             warnings += (f"{outcome.ref.kind} {outcome.ref.name}: {each}" for each in outcome.warnings)
-        return Result(run_changes.created(record, tuple(made), self._attempts.now(), warnings, places))
+        return Result(run_changes.created(record, tuple(made), self._context.now(), warnings, places))
 
     def _gated(self, wrapped: WrappedObject, cluster: Cluster) -> WrappedObject:
         """The object to create. If it can grow, its templates have the gate that stops additional pods."""
@@ -189,14 +189,14 @@ class Creator:
         In a member cluster the owner is an anchor. The AppWrapper has the finalizer before there can be an anchor, so
         that the AppWrapper does not go before the objects in the member are gone.
         """
-        owner = self._attempts.owner_of(record)
+        owner = self._context.owner_of(record)
         if not cluster.is_member:
             return owner
         refusal = await self._ask_member(record, cluster, owner)
         if refusal is not None:
             return refusal
-        view = self._attempts.informer.view(record.uid)
-        if view is None or not await self._attempts.informer.add_finalizer(view):
+        view = self._context.informer.view(record.uid)
+        if view is None or not await self._context.informer.add_finalizer(view):
             return poll()
         try:
             return replace(owner, anchor=await self._bring_about_anchor(cluster, owner))
@@ -230,7 +230,7 @@ class Creator:
             if not cluster.may_create_namespaces:
                 message = f'cluster {cluster.name} has no namespace "{owner.namespace}"'
                 raise errors.NotFound(message, error.reason) from error
-            labels = await self._attempts.informer.copied_labels(owner.namespace)
+            labels = await self._context.informer.copied_labels(owner.namespace)
             await cluster.anchors.make_namespace(owner.namespace, labels)
             return await cluster.anchors.ensure(owner)
 
@@ -258,7 +258,7 @@ class Creator:
         """Sends the gang to another cluster if nothing was sent to this one; else the gang waits for this one."""
         if record.attempt is None or not self._cache.is_unsent(record):
             return NOTHING
-        now, cluster = self._attempts.now(), record.attempt.cluster
+        now, cluster = self._context.now(), record.attempt.cluster
         self._members.note_error(cluster, record.namespace)
         eligible_at = now + retry_pause(record.attempts)
         change = run_changes.withdraw(record, f"cluster {cluster}: {message}", eligible_at, now)
@@ -267,7 +267,7 @@ class Creator:
     def _wait_for_name(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Result:
         """Tries again soon; the attempt of a gang that has waited long gives its capacity back for a while."""
         _log.info("in_the_way", appwrapper=record.key, uid=record.uid, detail=message)
-        now = self._attempts.now()
+        now = self._context.now()
         began_at = record.attempt.began_at if record.attempt else now
         if now - began_at >= LONGEST_IN_THE_WAY:
             return self._postpone(record, made, message)
@@ -279,14 +279,14 @@ class Creator:
         requirements = record.requirements.without(cluster, message)
         if self._members.has_no_cluster_left(requirements):
             return self._refuse(record, made, _reasons(requirements))
-        return Result(run_changes.rule_out(record, made, requirements, message, self._attempts.now()))
+        return Result(run_changes.rule_out(record, made, requirements, message, self._context.now()))
 
     def _refuse(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Result:
         failure = f"{record.key} creation failure: {message}"
-        return Result(run_changes.refuse_creation(record, made, failure, self._attempts.now()))
+        return Result(run_changes.refuse_creation(record, made, failure, self._context.now()))
 
     def _postpone(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Result:
-        now = self._attempts.now()
+        now = self._context.now()
         if record.attempt:
             self._members.note_error(record.attempt.cluster, record.namespace)
         eligible_at = now + retry_pause(record.attempts)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from dispatcher.api import conditions as words
-from dispatcher.controller.intake.attempts import Attempts, Members
+from dispatcher.controller.intake.attempt_context import AttemptContext, Members
 from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.result import Pacing
@@ -40,15 +40,15 @@ class Observer:
 
     def __init__(
         self,
-        attempts: Attempts,
+        context: AttemptContext,
         cache: Cache,
         limits: Limits,
         pacing: Pacing,
         members: Members,
         is_in_doubt: Callable[[str], bool],
     ) -> None:
-        self._attempts = attempts
-        self._informer = attempts.informer
+        self._context = context
+        self._informer = context.informer
         self._cache = cache
         self._limits = limits
         self._members = members
@@ -85,14 +85,14 @@ class Observer:
             return not can_tell and not self._limits.names_approvals(record.leaves)
         if self._limits.awaited(view, record.leaves) is not None:
             return False  # the reconciler follows a withdrawn approval at once
-        if self._pacing.had_turn(record.uid, self._attempts.now()):
+        if self._pacing.had_turn(record.uid, self._context.now()):
             return not view.deleting
         queues = self._limits.labels.queues_of(view)
         return is_unchanged(record, not view.deleting, view.mutable_spec, queues)
 
     async def observe(self, uid: str) -> ObservedState:
         """The observed state of one AppWrapper, now."""
-        record, view, now = self._cache.get(uid), self._informer.view(uid), self._attempts.now()
+        record, view, now = self._cache.get(uid), self._informer.view(uid), self._context.now()
         if view is None and record is not None and not self._informer.can_tell(record.group):
             return ObservedState(record, True, now)
         policy, objects = await self._observe_objects(record)
@@ -148,7 +148,7 @@ class Observer:
         attempt = record.attempt if record else None
         if record is None or attempt is None or not record.holds_capacity:
             return ""
-        if attempt.cluster in self._attempts.clusters:
+        if attempt.cluster in self._context.clusters:
             return ""
         loss = self._members.loss_of(attempt.cluster)
         if loss and loss.is_undeclared:
@@ -171,7 +171,7 @@ class Observer:
 
     def _awaited_pools(self, record: Record | None) -> frozenset[str]:
         """The pools whose nodes a gang or its growth still waits for; none while its cluster is not reached."""
-        cluster = self._attempts.cluster_of(record)
+        cluster = self._context.cluster_of(record)
         if record is None or record.attempt is None or cluster is None:
             return frozenset()
         trust = record.attempt.growth_trust
@@ -179,24 +179,24 @@ class Observer:
 
     def _draining(self, record: Record | None) -> str:
         """Why the cluster of an attempt is being drained, in a sentence; empty if it is not."""
-        cluster = self._attempts.cluster_of(record)
+        cluster = self._context.cluster_of(record)
         return cluster.draining if cluster else ""
 
     def _observe_request(self, record: Record | None) -> tuple[ObjectState | None, bool]:
         """The state of its ProvisioningRequest, None if no watch shows one; and whether a complete list lacks it."""
-        ref, cluster = request_ref(record) if record else None, self._attempts.cluster_of(record)
+        ref, cluster = request_ref(record) if record else None, self._context.cluster_of(record)
         if ref is None or cluster is None or not ref.uid:
             return None, False
         return cluster.objects.state(ref), cluster.objects.is_absent(ref)
 
     async def _observe_objects(self, record: Record | None) -> tuple[LifecyclePolicy, ObservedObjects]:
         """The policy of a dispatched gang, and what the watches of its cluster show."""
-        cluster = self._attempts.cluster_of(record)
+        cluster = self._context.cluster_of(record)
         if record is None or cluster is None or record.phase not in ACTIVE:
             return LifecyclePolicy(), ObservedObjects()
-        policy = await self._attempts.policy_of(record)
+        policy = await self._context.policy_of(record)
         withheld = _withheld(record, policy, cluster)
-        drift = drift_of(self._attempts, record, cluster, withheld.lowered)
+        drift = drift_of(self._context, record, cluster, withheld.lowered)
         return policy, _objects_of(record, policy, cluster, drift, withheld)
 
 
@@ -231,7 +231,7 @@ def _objects_of(
     )
 
 
-def drift_of(attempts: Attempts, record: Record, cluster: Cluster, lowered: str = "") -> str | None:
+def drift_of(context: AttemptContext, record: Record, cluster: Cluster, lowered: str = "") -> str | None:
     """The edited fields, in a sentence; a noted drift stands until every object is compared. Empty without drift.
 
     `lowered` is a sentence about objects that ask for fewer pods, which a comparison of fields leaves out.
@@ -241,7 +241,7 @@ def drift_of(attempts: Attempts, record: Record, cluster: Cluster, lowered: str 
     """
     objects = [ref for ref in (record.attempt.objects if record.attempt else ()) if ref.uid and not ref.done]
     seen = [ref for ref in objects if cluster.objects.state(ref) is not None]
-    edits = [(ref, _edits(attempts, record, ref, cluster)) for ref in seen]
+    edits = [(ref, _edits(context, record, ref, cluster)) for ref in seen]
     found = [(ref, each) for ref, each in edits if each is not None]
     if len(found) < len(objects) and (noted := _noted(record)):
         return noted
@@ -254,7 +254,7 @@ def _noted(record: Record) -> str:
     return issue.message if issue is not None and issue.reason == words.DRIFTED else ""
 
 
-def _edits(attempts: Attempts, record: Record, ref: ObjectRef, cluster: Cluster) -> Edits | None:
+def _edits(context: AttemptContext, record: Record, ref: ObjectRef, cluster: Cluster) -> Edits | None:
     """The edits of one object that a watch has shown; None until it is compared."""
     edition = cluster.objects.edition(ref)
     if edition is None:
@@ -263,7 +263,7 @@ def _edits(attempts: Attempts, record: Record, ref: ObjectRef, cluster: Cluster)
         return ()  # unchanged since its creation
 
     async def compare() -> Edits:
-        wrapped = (await attempts.specs.of(record)).wrapped[ref.item]
-        return await cluster.object_client.edits(wrapped, ref, attempts.owner_of(record))
+        wrapped = (await context.specs.of(record)).wrapped[ref.item]
+        return await cluster.object_client.edits(wrapped, ref, context.owner_of(record))
 
     return cluster.drift_checker.ask(Question(record.uid, ref, edition, compare))

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from dispatcher import errors, log
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
-from dispatcher.controller.intake.attempts import Attempts, Members
+from dispatcher.controller.intake.attempt_context import AttemptContext, Members
 from dispatcher.controller.intake.intake import Intake
 from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.reconcile.acts import Acts
@@ -170,7 +170,7 @@ class Reconciling(Struct, frozen=True):
 
 
 def compose(
-    attempts: Attempts,
+    context: AttemptContext,
     cache: Cache,
     committer: Committer,
     queue: WorkQueue,
@@ -180,10 +180,10 @@ def compose(
     around: Surroundings,
 ) -> Reconciling:
     """The reconciler of a leader with all its parts."""
-    informer, clusters, pacing = attempts.informer, attempts.clusters, Pacing()
-    observer = Observer(attempts, cache, limits, pacing, members, around.is_in_doubt)
+    informer, clusters, pacing = context.informer, context.clusters, Pacing()
+    observer = Observer(context, cache, limits, pacing, members, around.is_in_doubt)
     creator = Creator(
-        attempts,
+        context,
         cache,
         queue.failures,
         members,
@@ -191,8 +191,8 @@ def compose(
         around.denied_namespaces,
         gates_growth=around.gates_growth,
     )
-    acts = Acts(attempts, intake, creator, pacing, around.offer, members)
-    results = Results(committer, informer, clusters, queue, pacing, around.wake_scheduler, attempts.now)
+    acts = Acts(context, intake, creator, pacing, around.offer, members)
+    results = Results(committer, informer, clusters, queue, pacing, around.wake_scheduler, context.now)
     status_writer = StatusWriter(
         informer,
         cache,

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
-from dispatcher.controller.intake.attempts import Attempts
+from dispatcher.controller.intake.attempt_context import AttemptContext
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.potential_trust import PoolsFailed
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
@@ -48,14 +48,14 @@ class Remediator:
     """Ends attempts that are done or have a health issue for too long."""
 
     def __init__(
-        self, attempts: Attempts, note_pools_failed: Callable[[PoolsFailed], Awaitable[None]]
+        self, context: AttemptContext, note_pools_failed: Callable[[PoolsFailed], Awaitable[None]]
     ) -> None:
-        self._attempts = attempts
+        self._context = context
         self._note_pools_failed = note_pools_failed
 
     async def complete(self, record: Record, observed: ObservedState, decision: Do) -> Result:
         """Commits that the gang is complete, once a list of pods shows no live one of it."""
-        cluster = self._attempts.cluster_of(record)
+        cluster = self._context.cluster_of(record)
         if cluster is None:
             return NOTHING
         live = cluster.live_pods.ask((record.namespace, record.uid), record.version)
@@ -63,7 +63,7 @@ class Remediator:
             return Result(is_ending=True)  # the answer wakes the AppWrapper
         if live.live or not await self._give_back_capacity(record, cluster):
             return poll()
-        now = self._attempts.now()
+        now = self._context.now()
         change = run_changes.complete(record, decision.done, now + observed.policy.kept_completed, now)
         return Result(change, wakes_scheduler=True)
 
@@ -72,20 +72,20 @@ class Remediator:
 
         The wrapped objects stay for their logs, and no node has to stay for them.
         """
-        owner = self._attempts.owner_of(record)
+        owner = self._context.owner_of(record)
         return all([await cluster.object_client.remove(ref, owner) for ref in reversed(refs_of(record))])
 
     async def note(self, record: Record, observed: ObservedState, decision: Do) -> Result:
         """Notes a health issue; if pods are missing, in the words of the controllers that cannot make them."""
-        cluster = self._attempts.cluster_of(record)
+        cluster = self._context.cluster_of(record)
         said = "" if cluster is None else await _complaint(record, decision, observed, cluster)
         message = "; ".join(filter(None, (decision.message, said)))
-        now = self._attempts.now()
+        now = self._context.now()
         return Result(run_changes.note_health_issue(record, decision.reason, message, now, decision.since))
 
     async def end(self, record: Record, observed: ObservedState, suspected: Do) -> Result:
         """Requeues or fails the gang, if the API server confirms the health issue that the watches show."""
-        cluster = self._attempts.cluster_of(record)
+        cluster = self._context.cluster_of(record)
         if cluster is None:
             return NOTHING
         confirmed = await self._confirm(record, observed, suspected, cluster)
@@ -96,7 +96,7 @@ class Remediator:
                 # Before the eviction: the next cycle must not dispatch the gang to the same pool. A failure while a
                 # pool is not trusted counts nothing, so a new leader may repeat both.
                 await self._note_pools_failed(pools_failed(record, observed, cluster))
-            now = self._attempts.now()
+            now = self._context.now()
             return Result(end_of_attempt(record, decision, observed.policy, complaint, now))
         if suspected.reason == words.MISSING_COMPONENT:
             return await self._take_as_found(record, confirmed, decision)
@@ -154,7 +154,7 @@ class Remediator:
 
         Of those that it does not have either, the API server is asked whether it serves their kinds.
         """
-        owner, wrapped = self._attempts.owner_of(record), (await self._attempts.specs.of(record)).wrapped
+        owner, wrapped = self._context.owner_of(record), (await self._context.specs.of(record)).wrapped
         refs = record.attempt.objects if record.attempt else ()
         found = {
             ref: await cluster.object_client.reclaim(wrapped[ref.item], ref, owner)
@@ -208,15 +208,15 @@ async def _of_controllers(record: Record, observed: ObservedState, cluster: Clus
 class Remover:
     """Removes the objects of attempts; each removal may be repeated."""
 
-    def __init__(self, attempts: Attempts) -> None:
-        self._attempts = attempts
+    def __init__(self, context: AttemptContext) -> None:
+        self._context = context
 
     async def remove(self, record: Record) -> Result:
         """Deletes what the attempt created, last first, but for what stays; commits once that is gone."""
-        cluster = self._attempts.cluster_of(record)
+        cluster = self._context.cluster_of(record)
         if cluster is None:
             return NOTHING
-        refs = await self._attempts.refs(record)
+        refs = await self._context.refs(record)
         going = [ref for ref in refs if not stays(ref, record, cluster.objects.state(ref), cluster.kinds)]
         if not await self._delete(record, cluster, going):
             return poll()
@@ -225,7 +225,7 @@ class Remover:
         live = cluster.live_pods.ask((record.namespace, record.uid), record.version)
         if live is None:
             return NOTHING  # the answer wakes the AppWrapper
-        now = self._attempts.now()
+        now = self._context.now()
         if live.live or cluster.pod_counts(record.uid).live:
             if may_delete_ended(record, now):
                 await self._delete(record, cluster, [ref for ref in refs if _is_among(ref, live.staying)])
@@ -233,16 +233,16 @@ class Remover:
         if going == refs and not await self._is_anchor_gone(record, cluster):
             return poll()
         is_kept = record.phase is Phase.FAILING and len(going) < len(refs)
-        kept_until = now + (await self._attempts.policy_of(record)).kept_failed if is_kept else None
+        kept_until = now + (await self._context.policy_of(record)).kept_failed if is_kept else None
         return Result(removal.removed(record, now, kept_until), wakes_scheduler=True)
 
     async def confirm_gone(self, record: Record) -> Result:
         """Releases what a deleted AppWrapper holds, once neither objects nor live pods are left."""
-        cluster = self._attempts.cluster_of(record)
+        cluster = self._context.cluster_of(record)
         if cluster is None:
             return NOTHING
         if not self._is_garbage_collected(record, cluster) and not await self._delete(
-            record, cluster, await self._attempts.refs(record)
+            record, cluster, await self._context.refs(record)
         ):
             return poll()
         if cluster.pod_counts(record.uid).live:
@@ -254,28 +254,28 @@ class Remover:
             return NOTHING  # the answer wakes the AppWrapper
         if live.live or cluster.pod_counts(record.uid).live:
             return await self._wait_for_pods(record, cluster)
-        return Result(removal.release(record, self._attempts.now()), wakes_scheduler=True)
+        return Result(removal.release(record, self._context.now()), wakes_scheduler=True)
 
     async def expire(self, record: Record) -> Result:
         """Deletes what was kept of an AppWrapper after its end, and commits once that is gone."""
-        cluster = self._attempts.cluster_of(record)
+        cluster = self._context.cluster_of(record)
         if cluster is None:
             return NOTHING
-        refs = await self._attempts.refs(record)
+        refs = await self._context.refs(record)
         if await self._delete(record, cluster, refs) and await self._is_anchor_gone(record, cluster):
-            return Result(removal.expire(record, self._attempts.now()))
+            return Result(removal.expire(record, self._context.now()))
         return poll()
 
     def _is_garbage_collected(self, record: Record, cluster: Cluster) -> bool:
         """True on the hub, once the AppWrapper is gone or has no finalizer: the API server removes what it owns."""
-        view = self._attempts.informer.view(record.uid)
+        view = self._context.informer.view(record.uid)
         return not cluster.is_member and not (view is not None and view.has_finalizer)
 
     async def _are_gone(self, record: Record, cluster: Cluster) -> bool:
         """True once all objects of a deleted AppWrapper are gone; in a member the last of them is the anchor."""
         if cluster.is_member:
             return await self._is_anchor_gone(record, cluster)
-        for ref in await self._attempts.refs(record):
+        for ref in await self._context.refs(record):
             if not await cluster.object_client.is_gone(ref, record.uid):
                 return False
         return True
@@ -289,7 +289,7 @@ class Remover:
 
     async def _delete(self, record: Record, cluster: Cluster, refs: Sequence[ObjectRef]) -> bool:
         """Deletes the objects that are not being deleted yet, last first; true once all are gone."""
-        owner = self._attempts.owner_of(record)
+        owner = self._context.owner_of(record)
         return all([await cluster.object_client.remove(ref, owner) for ref in reversed(refs)])
 
     async def _wait_for_pods(self, record: Record, cluster: Cluster) -> Result:
@@ -297,7 +297,7 @@ class Remover:
 
         While the watch shows live pods no list is asked for: an event wakes the AppWrapper when they go.
         """
-        policy, now = await self._attempts.policy_of(record), self._attempts.now()
+        policy, now = await self._context.policy_of(record), self._context.now()
         left = seconds_until_forced(record, policy, now)
         if left is not None and left > 0:
             return poll(within=left)

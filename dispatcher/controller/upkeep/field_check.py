@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from dispatcher import errors, log
 from dispatcher.api.appwrapper import WrappedObject
-from dispatcher.controller.intake.attempts import Attempts
+from dispatcher.controller.intake.attempt_context import AttemptContext
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
@@ -64,12 +64,12 @@ class FieldCheck:
 
     def __init__(
         self,
-        attempts: Attempts,
+        context: AttemptContext,
         cache: Cache,
         committer: Committer,
         clusters_for: Callable[[Record], Iterable[Cluster]],
     ) -> None:
-        self._attempts = attempts
+        self._context = context
         self._cache = cache
         self._committer = committer
         self._clusters_for = clusters_for
@@ -121,17 +121,17 @@ class FieldCheck:
         record = self._cache.get(uid)
         if record is None or not warnings or not self._waits(record):
             return
-        change = queue_changes.warn(record, warnings, self._attempts.now())
+        change = queue_changes.warn(record, warnings, self._context.now())
         await self._committer.commit_all([change] if change else [])
 
     def _waits(self, record: Record) -> bool:
         is_first = record.phase is Phase.QUEUED and not record.attempts
-        return is_first and bool(record.spec_hash) and self._attempts.is_wanted(record)
+        return is_first and bool(record.spec_hash) and self._context.is_wanted(record)
 
     async def _warnings(self, record: Record) -> list[str]:
         """The unknown fields of all wrapped objects, each with its object."""
-        spec = await self._attempts.specs.of(record)
-        owner = replace(self._attempts.owner_of(record), attempt=1)
+        spec = await self._context.specs.of(record)
+        owner = replace(self._context.owner_of(record), attempt=1)
         warnings: list[str] = []
         for wrapped in spec.wrapped:
             found = await self._unknown_fields(record, wrapped)

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from dispatcher import errors, log
-from dispatcher.controller.intake.attempts import Attempts
+from dispatcher.controller.intake.attempt_context import AttemptContext
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.lifecycle.removal import AnchorState, anchor_state, is_small_share, was_missed
@@ -34,15 +34,15 @@ class OrphanCollector:
 
     def __init__(
         self,
-        attempts: Attempts,
+        context: AttemptContext,
         cache: Cache,
         deleted_among: Callable[[Collection[str]], Awaitable[set[str]]],
         restored_at: datetime | None = None,
     ) -> None:
-        self._clusters = attempts.clusters
+        self._clusters = context.clusters
         self._cache = cache
-        self._informer = attempts.informer
-        self._hub_id = attempts.hub_id
+        self._informer = context.informer
+        self._hub_id = context.hub_id
         self._deleted_among = deleted_among
         self._restored_at = restored_at
         self._missed: dict[str, frozenset[str]] = {}

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from dispatcher import errors, log
 from dispatcher.api.conditions import State
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.controller.intake.attempt_context import AttemptContext
 from dispatcher.controller.intake.attempt_search import (
     REQUEST_KIND,
     FoundAttempt,
@@ -34,7 +35,6 @@ from dispatcher.controller.intake.attempt_search import (
     note_found,
     note_unanswered,
 )
-from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
@@ -95,7 +95,7 @@ class RestoreRecovery:
 
     def __init__(
         self,
-        attempts: Attempts,
+        context: AttemptContext,
         cache: Cache,
         committer: Committer,
         members: Members,
@@ -103,17 +103,17 @@ class RestoreRecovery:
         wake: Callable[[str], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._attempts = attempts
-        self._informer = attempts.informer
-        self._hub_id = attempts.hub_id
+        self._context = context
+        self._informer = context.informer
+        self._hub_id = context.hub_id
         self._cache = cache
         self._committer = committer
-        self._clusters = attempts.clusters
-        self._specs = attempts.specs
+        self._clusters = context.clusters
+        self._specs = context.specs
         self._members = members
         self._settle = settle
         self._wake_appwrapper = wake
-        self._now = attempts.now
+        self._now = context.now
         self._monotonic = monotonic
         self._withheld: frozenset[str] = frozenset()
         self._in_doubt: frozenset[str] = frozenset()
@@ -219,7 +219,7 @@ class RestoreRecovery:
         return (
             record is not None
             and record.namespace == mark.namespace
-            and self._attempts.believes(mark, record.created_at)
+            and self._context.believes(mark, record.created_at)
         )
 
     async def _unended(self) -> AsyncIterator[Record]:
@@ -289,16 +289,16 @@ class RestoreRecovery:
             search.unread.add(uid)
             return
         try:
-            owner = replace(self._attempts.owner_of(record), attempt=found.attempt)
+            owner = replace(self._context.owner_of(record), attempt=found.attempt)
             wrapped = (await self._specs.of(record)).wrapped
             attempt = UnknownAttempt(
                 owner,
                 record.gang,
                 record.leaves,
                 wrapped,
-                lambda mark: self._attempts.believes(mark, record.created_at),
+                lambda mark: self._context.believes(mark, record.created_at),
             )
-            requests[uid] = await find_request(cluster, attempt, self._attempts.class_of, self._now())
+            requests[uid] = await find_request(cluster, attempt, self._context.class_of, self._now())
         except errors.StoreError:
             raise
         except errors.ClusterError as error:

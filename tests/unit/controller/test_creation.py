@@ -111,7 +111,7 @@ class East:
         """The result of one step, which is not applied."""
         world = self.world
         creator = Creator(
-            world.attempts,
+            world.context,
             world.cache,
             world.queue.failures,
             members_without_any(self._has_no_cluster_left, self._note_error),

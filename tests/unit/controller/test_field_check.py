@@ -42,7 +42,7 @@ class Bench:
     def __init__(self, world: World) -> None:
         self.world = world
         self.clusters: list[Cluster] = [world.cluster]
-        self.check = FieldCheck(world.attempts, world.cache, world.committer, self.clusters_for)
+        self.check = FieldCheck(world.context, world.cache, world.committer, self.clusters_for)
         world.server.on("POST", JOBS, answer(made(job("train")), 201, UNKNOWN))
 
     def clusters_for(self, _record: Record) -> Iterable[Cluster]:

@@ -100,7 +100,7 @@ def collector(world: World) -> OrphanCollector:
     """The collector of a hub whose lists are complete."""
     for reflector in world.hub.reflectors:
         reflector.answered.set()
-    return OrphanCollector(world.attempts, world.cache, among(DELETED))
+    return OrphanCollector(world.context, world.cache, among(DELETED))
 
 
 def in_east(record: Record, **fields: Any) -> Record:  # noqa: ANN401
@@ -348,7 +348,7 @@ RESTORED = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 @pytest.fixture
 def careful(world: World, collector: OrphanCollector) -> OrphanCollector:
     """The collector of a hub whose database was restored at noon."""
-    return OrphanCollector(world.attempts, world.cache, among(DELETED), restored_at=RESTORED)
+    return OrphanCollector(world.context, world.cache, among(DELETED), restored_at=RESTORED)
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ async def test_gang_that_could_not_be_created_is_removed_whole(world: World) -> 
     world.jobs.has(made(TRAIN, 0, true("Failed")))
     world.server.on("GET", f"{JOBS}/serve", MISSING)
     record = await world.dispatched(make_appwrapper("aw", TRAIN, SERVE))
-    (ref, _) = await world.attempts.refs(record)
+    (ref, _) = await world.context.refs(record)
     await world.commit(run_changes.refuse_creation(record, (ref,), "it is invalid", world.now()))
     await world.reconcile(UID)
     assert world.jobs.deletions() == ["train"]

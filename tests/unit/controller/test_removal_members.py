@@ -48,7 +48,7 @@ class Place:
         record = await self.world.admit(make_appwrapper("aw", TRAIN))
         self.world.show(make_appwrapper("aw", TRAIN, finalizers=[FINALIZER]))
         record = await self.world.commit(queue_changes.dispatch(record, self.cluster.name, self.world.now()))
-        refs = [replace(ref, uid=f"uid-of-{ref.name}") for ref in await self.world.attempts.refs(record)]
+        refs = [replace(ref, uid=f"uid-of-{ref.name}") for ref in await self.world.context.refs(record)]
         record = await self.world.commit(run_changes.created(record, tuple(refs), self.world.now()))
         return await self.world.commit(run_changes.mark_running(record, self.world.now()))
 

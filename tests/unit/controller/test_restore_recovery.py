@@ -70,7 +70,7 @@ class Restored:
         self.woken: list[str] = []
         self.monotonic: Callable[[], float] = time.monotonic
         self.recovery = RestoreRecovery(
-            world.attempts,
+            world.context,
             world.cache,
             world.committer,
             self,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dispatcher.api.potential import BIND_WITHIN
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
-from dispatcher.controller.intake.attempts import Attempts, Members
+from dispatcher.controller.intake.attempt_context import AttemptContext, Members
 from dispatcher.controller.intake.author_check import AuthorCheck
 from dispatcher.controller.intake.intake import Intake, IntakeRules
 from dispatcher.controller.intake.limits import LabelResolver, Limits
@@ -137,7 +137,7 @@ class World:
         self.hub = AppWrapperInformer(self.client, self.cluster.discovery, self.queue.add, lambda _uid: False)
         self.committer = Committer(self.store, self.cache, lambda _change, _record: None)
         self.specs = Specs(self.store)
-        self.attempts = Attempts(
+        self.context = AttemptContext(
             self.hub,
             self.clusters,
             self.specs,
@@ -194,7 +194,7 @@ class World:
             self.limits, authors, believes_stamps, denied_namespaces, takes_secrets, pod_defaults
         )
         return Intake(
-            self.attempts,
+            self.context,
             self.cache,
             self.committer,
             lambda record: self.taken_in.append(record.name),
@@ -222,7 +222,7 @@ class World:
             monotonic=monotonic,
         )
         return compose(
-            replace(self.attempts, specs=specs or self.specs),
+            replace(self.context, specs=specs or self.specs),
             self.cache,
             self.committer,
             self.queue,
@@ -284,7 +284,7 @@ class World:
     async def created(self, raw: Json) -> Record:
         """Have an AppWrapper dispatched, and every object it wraps created."""
         record = await self.dispatched(raw)
-        refs = [replace(ref, uid=f"uid-of-{ref.name}") for ref in await self.attempts.refs(record)]
+        refs = [replace(ref, uid=f"uid-of-{ref.name}") for ref in await self.context.refs(record)]
         return await self.commit(run_changes.created(record, tuple(refs), self.now()))
 
     async def running(self, raw: Json) -> Record:

@@ -44,7 +44,7 @@ class Members(Struct, frozen=True):
     """Notes that the nodes of these pools came. Raises `StoreError`."""
 
 
-class Attempts(Struct, frozen=True):
+class AttemptContext(Struct, frozen=True):
     """Answers questions about attempts, from the caches, and from the database where a spec is not in memory."""
 
     informer: AppWrapperInformer
