@@ -10,7 +10,7 @@ without knowing how they were created: see `core.kinds.drift.edited`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from dispatcher.api import conditions as words
 from dispatcher.controller.intake.attempt_context import AttemptContext, Members
@@ -93,16 +93,18 @@ class Observer:
     async def observe(self, uid: str) -> ObservedState:
         """The observed state of one AppWrapper, now."""
         record, view, now = self._cache.get(uid), self._informer.view(uid), self._context.now()
-        if view is None and record is not None and not self._informer.can_tell(record.group):
+        if record is None:
+            return _observe_new(view, now)
+        if view is None and not self._informer.can_tell(record.group):
             return ObservedState(record, True, now)
         policy, objects = await self._observe_objects(record)
         request, request_is_absent = self._observe_request(record)
         bind_within, growth_bind_within = self._bind_within(record), self._growth_bind_within(record)
-        is_undispatched = record is not None and record.phase in {Phase.QUEUED, Phase.SUSPENDED}
+        is_undispatched = record.phase in {Phase.QUEUED, Phase.SUSPENDED}
         is_on_trust = bind_within is not None or growth_bind_within is not None
         return ObservedState(
             record=record,
-            wanted=view is not None and not view.deleting and (record is not None or view.is_ours),
+            wanted=view is not None and not view.deleting,
             now=now,
             asked=self._limits.asked(view, record) if view else None,
             queues=self._limits.labels.queues_of(view) if view and is_undispatched else (),
@@ -121,32 +123,31 @@ class Observer:
             draining=self._draining(record),
             growth_is_awaited=uid in self._cache.awaited_growth,
             loss=self._loss(record),
-            is_finalizing=view is not None and view.deleting and view.has_finalizer,
         )
 
-    def _awaited(self, record: Record | None, view: AppWrapperView | None) -> Pending | None:
+    def _awaited(self, record: Record, view: AppWrapperView | None) -> Pending | None:
         """The pending reason of a queued gang that lacks approvals now; None if it has all."""
-        if record is None or view is None or record.phase is not Phase.QUEUED:
+        if view is None or record.phase is not Phase.QUEUED:
             return None
         return self._limits.awaited(view, record.leaves)
 
-    def _awaits_its_own(self, record: Record | None, view: AppWrapperView | None) -> bool:
+    def _awaits_its_own(self, record: Record, view: AppWrapperView | None) -> bool:
         """True if the gang lacks an approval that only its author's annotation names."""
-        return record is not None and view is not None and self._limits.awaits_its_own(view, record.leaves)
+        return view is not None and self._limits.awaits_its_own(view, record.leaves)
 
     async def finished_items(self, record: Record) -> frozenset[int]:
         """The items of a dispatched gang that its next attempt does not create again, if the gang leaves now."""
         policy, objects = await self._observe_objects(record)
         return finished_items(record, policy, objects)
 
-    def _loss(self, record: Record | None) -> Loss | None:
-        attempt = record.attempt if record else None
+    def _loss(self, record: Record) -> Loss | None:
+        attempt = record.attempt
         return self._members.loss_of(attempt.cluster) if attempt else None
 
-    def _unreachable(self, record: Record | None) -> str:
+    def _unreachable(self, record: Record) -> str:
         """Why the cluster of a dispatched gang cannot be reached, in a sentence; empty if it can."""
-        attempt = record.attempt if record else None
-        if record is None or attempt is None or not record.holds_capacity:
+        attempt = record.attempt
+        if attempt is None or not record.holds_capacity:
             return ""
         if attempt.cluster in self._context.clusters:
             return ""
@@ -155,49 +156,57 @@ class Observer:
             return loss.message
         return f"cluster {attempt.cluster} cannot be reached; what runs there may go on"
 
-    def _bind_within(self, record: Record | None) -> timedelta | None:
+    def _bind_within(self, record: Record) -> timedelta | None:
         """The time in which the pods of a gang on trust must have nodes; None without trust, and once it has run."""
-        attempt = record.attempt if record else None
+        attempt = record.attempt
         if attempt is None or attempt.started_at is not None or not attempt.assignment.trusted:
             return None
         return self._members.bind_within_of(attempt.cluster)
 
-    def _growth_bind_within(self, record: Record | None) -> timedelta | None:
+    def _growth_bind_within(self, record: Record) -> timedelta | None:
         """The time in which granted pods that trust in potential nodes must have nodes; None without such pods."""
-        attempt = record.attempt if record else None
+        attempt = record.attempt
         if attempt is None or attempt.growth_trust is None:
             return None
         return self._members.bind_within_of(attempt.cluster)
 
-    def _awaited_pools(self, record: Record | None) -> frozenset[str]:
+    def _awaited_pools(self, record: Record) -> frozenset[str]:
         """The pools whose nodes a gang or its growth still waits for; none while its cluster is not reached."""
         cluster = self._context.cluster_of(record)
-        if record is None or record.attempt is None or cluster is None:
+        if record.attempt is None or cluster is None:
             return frozenset()
         trust = record.attempt.growth_trust
         return cluster.ledger.pools_awaited_by(record.uid, trust.pools if trust else ())
 
-    def _draining(self, record: Record | None) -> str:
+    def _draining(self, record: Record) -> str:
         """Why the cluster of an attempt is being drained, in a sentence; empty if it is not."""
         cluster = self._context.cluster_of(record)
         return cluster.draining if cluster else ""
 
-    def _observe_request(self, record: Record | None) -> tuple[ObjectState | None, bool]:
+    def _observe_request(self, record: Record) -> tuple[ObjectState | None, bool]:
         """The state of its ProvisioningRequest, None if no watch shows one; and whether a complete list lacks it."""
-        ref, cluster = request_ref(record) if record else None, self._context.cluster_of(record)
+        ref, cluster = request_ref(record), self._context.cluster_of(record)
         if ref is None or cluster is None or not ref.uid:
             return None, False
         return cluster.objects.state(ref), cluster.objects.is_absent(ref)
 
-    async def _observe_objects(self, record: Record | None) -> tuple[LifecyclePolicy, ObservedObjects]:
+    async def _observe_objects(self, record: Record) -> tuple[LifecyclePolicy, ObservedObjects]:
         """The policy of a dispatched gang, and what the watches of its cluster show."""
         cluster = self._context.cluster_of(record)
-        if record is None or cluster is None or record.phase not in ACTIVE:
+        if cluster is None or record.phase not in ACTIVE:
             return LifecyclePolicy(), ObservedObjects()
         policy = await self._context.policy_of(record)
         withheld = _withheld(record, policy, cluster)
         drift = drift_of(self._context, record, cluster, withheld.lowered)
         return policy, _objects_of(record, policy, cluster, drift, withheld)
+
+
+def _observe_new(view: AppWrapperView | None, now: datetime) -> ObservedState:
+    """What counts of an AppWrapper that intake has not queued or rejected: intake reads the rest."""
+    if view is None:
+        return ObservedState(None, False, now)
+    wanted, is_finalizing = not view.deleting and view.is_ours, view.deleting and view.has_finalizer
+    return ObservedState(None, wanted, now, is_finalizing=is_finalizing)
 
 
 def _withheld(record: Record, policy: LifecyclePolicy, cluster: Cluster) -> Withheld:

@@ -1,4 +1,4 @@
-"""Steps of a gang in the pending queue: why it waits, changes by its user, suspend, resume, dispatch."""
+"""Changes of a gang in the pending queue: why it waits, changes by its user, suspend, resume, dispatch."""
 
 from __future__ import annotations
 

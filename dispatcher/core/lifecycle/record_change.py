@@ -1,8 +1,13 @@
-"""How a record changes: the one place that makes a step, after the table of `core.lifecycle.transitions`.
+"""How a record changes: the one place that makes a change, after the table of `core.lifecycle.transitions`.
 
-A step takes the record as it was and returns a `Change`: the record after it, and the event for history. A step that
-the table does not have raises `IllegalTransition`. Steps are functions of values, without clock or I/O: `now` is an
-argument. `core.lifecycle.decision` says which step is due.
+A change takes the record as it was and returns a `Change`: the record after it, and the event for history. A change
+that the table does not have raises `IllegalTransition`. Changes are functions of values, without clock or I/O: `now` is
+an argument. `core.lifecycle.decision` says which change is due.
+
+The conditions of a record have one entry of each type, in order of first transition. They stay true as the AppWrapper
+advances. Running becomes false when the AppWrapper ends or is removed, not when pods are lost: `Record.unhealthy` says
+that. Other conditions become false only when the AppWrapper is queued again or suspended. A condition that becomes
+false keeps the reason why it was true.
 """
 
 from __future__ import annotations
@@ -143,25 +148,25 @@ Outcome = TypeVar("Outcome")
 
 
 def at_latest_time(
-    step: Callable[Concatenate[Record, P], Outcome],
+    change: Callable[Concatenate[Record, P], Outcome],
 ) -> Callable[Concatenate[Record, P], Outcome]:
-    """Decorates a step so that it uses the record's latest time where that is after `now`.
+    """Decorates a change so that it uses the record's latest time where that is after `now`.
 
     A new leader's clock may be behind the former leader's. Times of a record must not decrease: an attempt that ends
     before it began cannot be archived.
     """
-    place = list(inspect.signature(step).parameters).index("now") - 1
-    make = cast("Callable[..., Outcome]", step)
+    place = list(inspect.signature(change).parameters).index("now") - 1
+    make = cast("Callable[..., Outcome]", change)
 
-    @functools.wraps(step)
-    def step_at_latest_time(record: Record, *args: P.args, **kwargs: P.kwargs) -> Outcome:
+    @functools.wraps(change)
+    def change_at_latest_time(record: Record, *args: P.args, **kwargs: P.kwargs) -> Outcome:
         given: list[Any] = list(args)
         named: dict[str, Any] = dict(kwargs)
         holder, key = (given, place) if place < len(given) else (named, "now")
         holder[key] = max(holder[key], latest(record))  # type: ignore[index]  # a list by number, or a dict by name
         return make(record, *given, **named)
 
-    return cast("Callable[Concatenate[Record, P], Outcome]", step_at_latest_time)
+    return cast("Callable[Concatenate[Record, P], Outcome]", change_at_latest_time)
 
 
 def latest(record: Record) -> datetime:

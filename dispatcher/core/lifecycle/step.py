@@ -48,7 +48,7 @@ class ObservedState(Struct, frozen=True):
     draining: str = ""
     loss: Loss | None = None
     is_finalizing: bool = False
-    """True while the AppWrapper is being deleted and bears the dispatcher's finalizer."""
+    """True while an AppWrapper without a record is being deleted and bears the dispatcher's finalizer."""
     queues: tuple[str, ...] = ()
     """The queues that its labels name now; empty if they are not known."""
     request: ObjectState | None = None
