@@ -30,7 +30,7 @@ from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.model.record import ACTIVE
 from dispatcher.core.status.outlook import Outlook
-from dispatcher.kube.events import EventAbout
+from dispatcher.kube.objects.events import EventAbout
 
 UNREAD_SECONDS: Final = 5.0
 """Pause before the next look at an AppWrapper whose state cannot be known yet."""

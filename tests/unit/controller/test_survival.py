@@ -17,8 +17,7 @@ from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.probes import Metrics
 from tests.builders import at, make_appwrapper, make_gang, make_record, make_submission
 from tests.unit.controller.store import FakeStore
-from tests.unit.controller.test_housekeeping import Database, kept
-from tests.unit.controller.test_sampler import Bench
+from tests.unit.controller.test_housekeeping import Bench, Database, kept
 from tests.unit.controller.test_scheduler import HubAlone
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import monotonic, until

@@ -23,7 +23,7 @@ from tests.builders import (
     make_ref,
     make_submission,
 )
-from tests.unit.core.lifecycle.test_steps import PREEMPTS, start_of, step_from
+from tests.unit.core.lifecycle.test_changes import PREEMPTS, start_of, step_from
 
 WHY = "preempted for default/other (queue b, priority 3): its queue uses more than its fair share"
 
