@@ -41,7 +41,6 @@ from dispatcher.core.model.record import Phase
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.seals import Seals
 from dispatcher.core.queues.declared_queues import DeclaredQueues
-from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
@@ -225,7 +224,6 @@ class Leader:
 
     def limits(self) -> Limits:
         """No ceilings, no queues and no labels of namespaces; a bound that no benchmark reaches."""
-        no_queues = Forest.of(())
         return Limits(
             ChargeRule.LARGER,
             lambda _namespace: NO_CEILING,
@@ -233,7 +231,6 @@ class Leader:
             self.note,
             BUILT_IN,
             LabelResolver(lambda _namespace: {}, DeclaredQueues, PriorityClasses),
-            lambda: no_queues,
         )
 
     def is_known(self, uid: str) -> bool:

@@ -310,7 +310,6 @@ class Session:
                 lambda: self._queues.declared,
                 lambda: self._priority_classes.classes,
             ),
-            lambda: self._queues.declared.forest,
         )
 
     def _make_author_check(self) -> AuthorCheck | None:

@@ -195,7 +195,7 @@ _log = log.get("limits")
 class Limits(Struct, frozen=True):
     """The limits of all namespaces.
 
-    `forest` returns the declared queues; `on_deferred` is called with the uid of each AppWrapper that is deferred.
+    `on_deferred` is called with the uid of each AppWrapper that is deferred.
     """
 
     rule: ChargeRule
@@ -204,7 +204,6 @@ class Limits(Struct, frozen=True):
     on_deferred: Callable[[str], None]
     kinds: Kinds
     labels: LabelResolver
-    forest: Callable[[], Forest]
 
     def admits(self, view: AppWrapperView) -> bool:
         """True if its namespace has room for the AppWrapper; else it is deferred until `bound.call` returns it."""
@@ -244,17 +243,21 @@ class Limits(Struct, frozen=True):
         """The pending reason of an AppWrapper in these queues that lacks approvals; None if it has all."""
         if not view.approvals and not self.names_approvals(leaves):
             return None
-        return approvals.awaited(view.approvals, leaves, self.forest(), granted_in(view.status))
+        return approvals.awaited(view.approvals, leaves, self._forest, granted_in(view.status))
 
     def awaits_its_own(self, view: AppWrapperView, leaves: tuple[str, ...]) -> bool:
         """True if an AppWrapper in these queues lacks an approval that only its author's annotation names."""
         if not view.approvals:
             return False
-        return approvals.lacks_its_own(view.approvals, leaves, self.forest(), granted_in(view.status))
+        return approvals.lacks_its_own(view.approvals, leaves, self._forest, granted_in(view.status))
 
     def names_approvals(self, leaves: tuple[str, ...]) -> bool:
         """True if one of these queues names approvals."""
-        return any(place.approvals for place in self.forest().places_of(leaves))
+        return any(place.approvals for place in self._forest.places_of(leaves))
+
+    @property
+    def _forest(self) -> Forest:
+        return self.labels.queues().forest
 
     def charge(self, spec: AppWrapperSpec) -> Charge:
         """The demand of a gang, with the warnings about its spec; raises `DemandError` if it cannot be derived.

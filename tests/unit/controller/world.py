@@ -127,10 +127,9 @@ class World:
             kinds=BUILT_IN,
             labels=LabelResolver(
                 lambda name: self.namespace_labels.get(name, {}),
-                lambda: DeclaredQueues(trees=self.trees, names=self.queue_names),
+                lambda: DeclaredQueues(self.forest, trees=self.trees, names=self.queue_names),
                 lambda: self.classes,
             ),
-            forest=lambda: self.forest,
         )
         self.cluster = self.make_cluster("hub", self.client, self.ledger)
         self.clusters = {"hub": self.cluster}
