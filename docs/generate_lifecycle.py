@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from dispatcher.core.lifecycle.step import Step
+from dispatcher.core.lifecycle.step import Act
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Transition
 from dispatcher.core.model.record import HOLDING, Phase, Record
 from dispatcher.core.status import conditions
@@ -43,10 +43,10 @@ def page() -> str:
         "## Transitions\n",
         "*Cause* is the word in `history.timeline`. Some causes change no phase: they record an observation.\n",
         _table(["from", "cause", "to", "when"], map(_transition, TRANSITIONS)),
-        "## Steps\n",
-        "`decide` returns one of these steps for an AppWrapper. Every step is safe to repeat: the intent is "
-        "committed before the act, and the outcome after it.\n",
-        _table(["step", "meaning"], ([f"`{step}`", _meanings(Step)[step.name]] for step in Step)),
+        "## Acts\n",
+        "Where nothing is awaited, `decide` returns the change of a transition; else it returns one of these acts. "
+        "Every act is safe to repeat: the intent is committed before the act, and the outcome after it.\n",
+        _table(["act", "meaning"], ([f"`{act}`", _meanings(Act)[act.name]] for act in Act)),
     ]
     return "\n".join(parts)
 
