@@ -30,8 +30,7 @@ from tests.builders import (
     make_ref,
     make_submission,
 )
-from tests.unit.core.lifecycle.test_changes import BEHIND
-from tests.unit.core.lifecycle.test_steps import LATER, STEPS
+from tests.unit.core.lifecycle.test_changes import BEHIND, LATER, STEPS
 
 
 def gone_on(record: Record, steps: int = 1, now: datetime = LATER, **fields: Any) -> Record:  # noqa: ANN401

@@ -36,8 +36,7 @@ from tests.builders import (
     make_ref,
 )
 from tests.unit.core.lifecycle.dispatched import step_of
-from tests.unit.core.lifecycle.test_changes import BEHIND, PREEMPTS
-from tests.unit.core.lifecycle.test_steps import LATER
+from tests.unit.core.lifecycle.test_changes import BEHIND, LATER, PREEMPTS
 
 WHY = "preempted for default/other (queue b, priority 3): its queue uses more than its quota"
 
