@@ -1,8 +1,7 @@
 """The informer of AppWrappers on the hub: both groups by uid, and the writes to their status and finalizer.
 
-The specs of new AppWrappers, within a bound on memory; specs beyond it are read again when intake reaches them.
-
-Fifty thousand new AppWrappers at once come only with a new database, which is rare.
+`NewSpecs` has the specs of new AppWrappers, within a bound on memory; specs beyond it are read again when intake
+reaches them. Fifty thousand new AppWrappers at once come only with a new database, which is rare.
 """
 
 from __future__ import annotations

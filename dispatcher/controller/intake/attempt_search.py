@@ -7,9 +7,8 @@ An AppWrapper with a forged finalizer costs its share of that list, and delays n
 After a restore, or with a new database, an attempt goes on that may wait for requested capacity. Without its request it
 would be created before the capacity is there, and the request would outlive the attempt.
 
-Finds the cluster in which a new AppWrapper runs already: under an earlier database, or by MCAD.
-
-What the clusters have is only a reason to search. An object counts if it proves an attempt: by its seal, or because the
+`Adoption` finds the cluster in which a new AppWrapper runs already: under an earlier database, or by MCAD. What the
+clusters have is only a reason to search. An object counts if it proves an attempt: by its seal, or because the
 AppWrapper is older than the key of the database (`core.model.seals`). Otherwise anybody could have a new AppWrapper
 adopted, past its queue and all approvals, with a pod that names it.
 """

@@ -10,8 +10,7 @@ that no cluster serves waits for it outside the queue, and its status says so.
 The rights at intake count, as with an admission policy the rights at creation count: later changes do not end a gang,
 as they do not end the pods of a Deployment.
 
-Finds a kind in the clusters that gangs may run in, for questions about it while it may not be installed.
-
+`ServedKinds` finds a kind in the clusters that gangs may run in, for questions about it while it may not be installed.
 Any user can invent kinds, and each question about one is repeated. So a cluster is asked once in `SECONDS` which groups
 and versions it serves, and once about each of these, whatever was invented.
 """

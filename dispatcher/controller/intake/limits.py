@@ -1,10 +1,9 @@
 """The rules of intake for a namespace: for declared demand, its labels, priority ceilings and the queue bound.
 
-The hub's namespaces: their labels, and their priority ceilings from annotations; only metadata is read.
-
-If the dispatcher may not list namespaces, they have no labels and the default ceiling, and the log says so.
-
-What the labels of AppWrappers and of their namespaces ask for, with the facts of the hub that they depend on.
+`Namespaces` has the labels of the hub's namespaces, and their priority ceilings from annotations; only metadata is
+read. If the dispatcher may not list namespaces, they have no labels and the default ceiling, and the log says so.
+`LabelResolver` says what the labels of AppWrappers and namespaces ask for, with the facts of the hub that they depend
+on.
 """
 
 from __future__ import annotations

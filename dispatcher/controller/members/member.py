@@ -1,6 +1,6 @@
 """One declared member cluster: its declaration, and the state of its connection.
 
-A MemberCluster as its declaration says, or the error of a declaration that cannot be read.
+`decode` reads a MemberCluster as its declaration says, or the error of a declaration that cannot be read.
 """
 
 from __future__ import annotations

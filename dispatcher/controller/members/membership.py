@@ -11,7 +11,7 @@ the members known. In both cases `check` raises after a bound, because another r
 A database that is new, or older than the first member, has no members either. So for an AppWrapper with our finalizer,
 which says that a member may have objects of it, a 403 is not enough: such an AppWrapper requires `is_certain`.
 
-Writes the status of MemberClusters: each only if it differs from the last written one.
+`MemberStatusWriter` writes the status of MemberClusters: each only if it differs from the last written one.
 """
 
 from __future__ import annotations

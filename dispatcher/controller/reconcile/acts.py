@@ -1,6 +1,7 @@
 """Carrying out a decision about one AppWrapper: each act returns a `Result`, and commits nothing by itself.
 
-Pods of gangs that grow by grants: removes the dispatcher's scheduling gate, and deletes pods that are given up.
+Of gangs that grow by grants, `PodAdmitter` removes the dispatcher's scheduling gate from pods, and `PodDeleter` deletes
+pods that are given up.
 """
 
 from __future__ import annotations

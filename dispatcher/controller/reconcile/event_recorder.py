@@ -2,10 +2,9 @@
 
 Steps of growth have an Event on the wrapped objects that grow as well, in the cluster where they are.
 
-Reports circles of preemptions: a log line, a metric, and an Event on the gang whose preemption closes the circle.
-
-Only a committed preemption makes it ask the database, once for all that were committed since the last question. A
-circle that closes again for the same gang is counted again, and reported once in the time in which preemptions count.
+`LoopReport` reports circles of preemptions: a log line, a metric, and an Event on the gang whose preemption closes the
+circle. Only a committed preemption makes it ask the database, once for all that were committed since the last question.
+A circle that closes again for the same gang is counted again, and reported once in the time in which preemptions count.
 The report is best effort: what cannot be read is not asked for again.
 """
 

@@ -1,8 +1,7 @@
 """Observing one AppWrapper: everything that the caches show of it, as one value for `decide`.
 
-Drift: the fields of a dispatched gang's objects that somebody has edited. The status shows it, nothing reverts it.
-
-A watch raises the suspicion, by the edition of an object. A background task compares the object with the manifest; the
+Drift is the fields of a dispatched gang's objects that somebody has edited. The status shows it, nothing reverts it. A
+watch raises the suspicion, by the edition of an object. A background task compares the object with the manifest; the
 outcome is in memory only. After a restart, or when a member is connected again, edited objects are compared anew,
 without knowing how they were created: see `core.kinds.drift.edited`.
 """

@@ -1,9 +1,8 @@
-"""Completing, requeueing or failing a dispatched gang; the API server confirms each before it is committed.
+"""Ends attempts: completes, requeues or fails a dispatched gang, and removes what an attempt created.
 
-Removing what an attempt created, and giving its capacity back: not before it is free, and not later.
-
-Capacity is free once the API server confirms that every object that takes any is gone, and a list of pods begun after
-that shows no live one. No step waits for either: each does what can be done now, and its result says when to look
+The API server confirms each end before it is committed. `Remover` gives capacity back, not before it is free, and not
+later. Capacity is free once the API server confirms that every object that takes any is gone, and a list of pods begun
+after that shows no live one. No step waits for either: each does what can be done now, and its result says when to look
 again. The policy is `core.lifecycle.removal`.
 """
 

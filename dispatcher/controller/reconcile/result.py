@@ -3,8 +3,7 @@
 A step observes and acts on clusters, but it commits nothing and schedules nothing by itself: the reconciler hands its
 result to `Results.apply`.
 
-Limits how often the requests of a user, and approvals, are committed: each writes history.
-
+`Pacing` and `Withdrawals` limit how often the requests of a user, and approvals, are committed: each writes history.
 Users can patch in a loop.
 """
 

@@ -1,13 +1,12 @@
 """Keeps the database in order: creates months of history ahead, moves deleted AppWrappers, drops old months.
 
-None of this is urgent. If a long read of history is in the way, the next try is in an hour; until then events go to
-the default partition, so leadership never depends on it. Sessions of readers that take too long are ended every few
+None of this is urgent. If a long read of history is in the way, the next try is in an hour; until then events go to the
+default partition, so leadership never depends on it. Sessions of readers that take too long are ended every few
 seconds.
 
-Writes samples of clusters and queues for history.
-
-Samples are taken at multiples of the period on the database's clock: all rows of a sample have the same time, and a
-new leader does not repeat one. The values are copied at one moment and counted in parts.
+`Sampler` writes samples of clusters and queues for history. Samples are taken at multiples of the period on the
+database's clock: all rows of a sample have the same time, and a new leader does not repeat one. The values are copied
+at one moment and counted in parts.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 A cluster is written when its facts have changed, and no cluster more often than once in `period`. The work grows with
 the nodes and pods of the clusters that changed; it runs in slices, and the compression in a thread.
 
-Gathers the facts of each cluster from the leader's memory: those that explanations of its decisions start from.
-
-The work grows with the nodes and pods of a cluster and runs in slices.
+`states_of` and `facts_of` gather the facts of each cluster from the leader's memory: those that explanations of its
+decisions start from. The work grows with the nodes and pods of a cluster and runs in slices.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """The work of a new leader on all AppWrappers: in slices, because the lease must be renewed meanwhile.
 
-The lifecycle policies of the gangs that were active at a takeover, read beside the first scheduling cycles.
+`FirstPolicies` reads the lifecycle policies of the gangs that were active at a takeover, beside the first scheduling
+cycles. A reconcile of an active gang needs its policy, and so its spec. A thousand policies take half a second, in
+which a new leader can already dispatch other gangs. Reconciles that read their specs one by one would take many times
+as long. So each of these gangs is reconciled once its policy was read, many in one query, and all other AppWrappers at
+once.
 
-A reconcile of an active gang needs its policy, and so its spec. A thousand policies take half a second, in which a new
-leader can already dispatch other gangs. Reconciles that read their specs one by one would take many times as long. So
-each of these gangs is reconciled once its policy was read, many in one query, and all other AppWrappers at once.
-
-Which AppWrappers a changed declaration concerns: they are reconciled, and all others are left alone.
-
-Only AppWrappers that are not dispatched depend on namespaces, priority classes and queues.
+`ConcernedAppWrappers` are those that a changed declaration concerns: they are reconciled, and all others are left
+alone. Only AppWrappers that are not dispatched depend on namespaces, priority classes and queues.
 """
 
 from __future__ import annotations
