@@ -184,7 +184,9 @@ class Gang(Struct, frozen=True):
     """The amounts that its queues are charged with, whatever is given: its demand, and the number of its pods."""
 
     def __post_init__(self) -> None:
-        force_setattr(self, "charged", _with_pods(self.demand, self.pods))
+        # With `minAvailable` fewer pods must run than there are.
+        pods = max(self.pods, sum(each.count for each in self.pod_sets))
+        force_setattr(self, "charged", _with_pods(self.demand, pods))
         force_setattr(self, "constraints", frozenset(each.constraint for each in self.pod_sets))
         if not self.namespace:
             sorts = (each.sort.namespace for each in self.pod_sets if each.sort is not None)

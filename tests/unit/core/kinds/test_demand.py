@@ -134,7 +134,9 @@ def test_nothing_wrapped_asks_for_nothing() -> None:
 
 
 def test_min_available_says_how_many_pods_must_run_but_not_how_much_is_asked_for() -> None:
-    assert gang_of(appwrapper(deployment(replicas=4), min_available=3)) == Gang(CPU * 4, 3, (PodSet(4, CPU),))
+    gang = gang_of(appwrapper(deployment(replicas=4), min_available=3))
+    assert gang == Gang(CPU * 4, 3, (PodSet(4, CPU),))
+    assert gang.charged == CPU * 4 + {"pods": 4}
 
 
 @pytest.mark.parametrize(
