@@ -20,7 +20,7 @@ from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.scheduling import queue_cycles
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import removal, run_changes
-from dispatcher.core.lifecycle.growth import growth_due, taken_soon, with_pods
+from dispatcher.core.lifecycle.growth import count_of, growth_due, pods_soon, taken_soon, with_pods
 from dispatcher.core.model import incremental
 from dispatcher.core.model.growth import PodsByTemplate
 from dispatcher.core.model.nodes import Node
@@ -291,19 +291,24 @@ class _Life:
         """Charge every gang for what its pods request, where that is due."""
         for cluster in self._active():
             requests, attempt = self._taken(cluster.record), cluster.record.attempt
+            growing = Growing.of(cluster.record, self._ledger)
+            count = pods_soon(cluster.record, growing.admitted_pods, growing.within)
             is_awaited = cluster.record.uid in self._awaited
-            due = growth_due(cluster.record, requests, is_awaited=is_awaited)
+            due = growth_due(cluster.record, requests, count, is_awaited=is_awaited)
             if attempt is not None and attempt.shrinking is not None:
                 due = None if any(each.leaves_at for each in cluster.workers) else self._now
             if due is not None and due <= self._now:
                 pods = self._pods_beyond(cluster.record)
-                self._commit(run_changes.note_growth(cluster.record, requests, self._now, pods).after)
+                count = count_of(cluster.record, count)
+                self._commit(
+                    run_changes.note_growth(cluster.record, requests, self._now, pods, count=count).after
+                )
 
     def _taken(self, record: Record) -> Resources:
         if self._growths is Growths.CHARGE:
             return self._ledger.bound(record.uid)
         growing = Growing.of(record, self._ledger)
-        return taken_soon(record.allowed, growing.admitted, growing.gated, record.granted)
+        return taken_soon(record.allowed, growing.admitted, growing.within)
 
     def _pods_beyond(self, record: Record) -> PodsByTemplate | None:
         if self._growths is Growths.CHARGE:

@@ -119,14 +119,14 @@ def growth_of(steps: Sequence[Mapping[str, Any]] | None) -> tuple[Growth, ...]:
 
 
 def _growth_of(step: Mapping[str, Any]) -> Growth:
-    """One growth; an older release wrote no pods."""
+    """One growth; an older release wrote no pods, or no count of those that queues are charged with."""
     pods, trust = step.get("pods"), step.get("trust")
     by_template = None if pods is None else tuple(sorted(pods.items()))
     at, amounts = datetime.fromisoformat(step["at"]), Resources(step["amounts"])
     trusted = None
     if trust is not None:
         trusted = GrowthTrust(datetime.fromisoformat(trust["since"]), tuple(trust["nodes"]))
-    return Growth(at, amounts, step.get("is_taken", False), by_template, trusted)
+    return Growth(at, amounts, step.get("is_taken", False), by_template, trusted, step.get("count", 0))
 
 
 def growth_request_of(value: Mapping[str, Any] | None) -> GrowthRequest | None:

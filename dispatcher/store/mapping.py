@@ -250,7 +250,8 @@ def _growth_row(growth: Growth) -> Row:
     trust: Row = {}
     if growth.trust is not None:
         trust = {"trust": {"since": growth.trust.since, "nodes": list(growth.trust.nodes)}}
-    return {"at": growth.at, "amounts": dict(growth.amounts), **taken, **pods, **trust}
+    count: Row = {"count": growth.count} if growth.count else {}
+    return {"at": growth.at, "amounts": dict(growth.amounts), **taken, **pods, **trust, **count}
 
 
 def object_rows(change: Change) -> list[Row]:

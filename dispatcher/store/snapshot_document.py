@@ -178,7 +178,7 @@ def _survey_of(value: Mapping[str, Any] | None) -> DefaultsSurvey | None:
 def _surplus_of(value: Mapping[str, Any]) -> Surplus:
     pods = (_made(SurplusPod, each, requests=_resources_of(each["requests"])) for each in value["pods"])
     held = _resources_of(value.get("held", value["admitted"]))  # some leaders wrote none
-    return Surplus(_resources_of(value["admitted"]), held, tuple(pods))
+    return Surplus(_resources_of(value["admitted"]), held, tuple(pods), value.get("admitted_pods", 0))
 
 
 def _resources_of(value: Mapping[str, int | str]) -> Resources:

@@ -230,6 +230,7 @@ def _objects_of(
         unserved=tuple(filter(cluster.objects.is_unserved, refs)),
         drift=drift,
         taken=ledger.taken(record.uid) if cluster.is_ready else None,
+        taken_pods=ledger.taken_pods(record.uid, record.charged_pods),
         beyond=ledger.beyond(record.uid),
         gated=tuple(ledger.gated(record.uid)),
         gives_up=bool(given_up),

@@ -99,7 +99,9 @@ class Cache:
         self._charge(record)
         self._note_undispatched(before, record)
         (self._requesting.discard if record.growth_request is None else self._requesting.add)(record.uid)
-        has_grown = record.phase in ACTIVE and record.attempt is not None and bool(record.attempt.grown)
+        has_grown = (
+            record.phase in ACTIVE and record.attempt is not None and bool(record.attempt.growth_charge)
+        )
         (self._grown.add if has_grown else self._grown.discard)(record.uid)
 
     def withhold(self, uids: Collection[str]) -> Steps[None]:

@@ -158,7 +158,7 @@ class QueueStatusWriter:
 
     def _find_beyond_quota(self) -> None:
         before = self._beyond_quota
-        grown = {gang.uid: gang.record for gang in self._active if gang.record.grown}
+        grown = {gang.uid: gang.record for gang in self._active if gang.record.growth_charge}
         told = {uid: self._beyond_quota_safely(record) for uid, record in grown.items()}
         self._beyond_quota = {uid: each for uid, each in told.items() if each}
         for uid in {**grown, **(before or {})}:

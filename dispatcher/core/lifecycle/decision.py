@@ -16,7 +16,14 @@ from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.kinds.completion import Progress, progress
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import health, provisioning, queue_changes, removal, run_changes
-from dispatcher.core.lifecycle.growth import admissible, growth_due, taken_soon, with_pods
+from dispatcher.core.lifecycle.growth import (
+    admissible,
+    count_of,
+    growth_due,
+    pods_soon,
+    taken_soon,
+    with_pods,
+)
 from dispatcher.core.lifecycle.health import HealthIssue, ObservedObjects, Remedy
 from dispatcher.core.lifecycle.missing_pods import NONE_WITHHELD, Withheld, says_otherwise
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
@@ -338,12 +345,13 @@ def _note_growth(record: Record, seen: ObservedState, taken: Resources) -> Commi
     """Charges a gang for what its pods hold; less may let other gangs go."""
     objects = seen.objects
     within = admissible(record.allowed, taken, objects.gated, record.granted)
-    soon = taken_soon(record.allowed, taken, objects.gated, record.granted)
+    soon = taken_soon(record.allowed, taken, within)
+    count = count_of(record, pods_soon(record, objects.taken_pods, within))
     pods = None if objects.beyond is None else with_pods(objects.beyond, within)
     shrinking = record.attempt.shrinking if record.attempt else None
     is_taken_back = shrinking is not None and not shrinking.preempted_by
     keeps_trust = bool(objects.unplaced) and not is_taken_back
-    change = run_changes.note_growth(record, soon, seen.now, pods, keeps_trust=keeps_trust)
+    change = run_changes.note_growth(record, soon, seen.now, pods, count=count, keeps_trust=keeps_trust)
     return Commit(change, wakes_scheduler=True)
 
 
@@ -375,8 +383,10 @@ def _note_growth_at(record: Record, seen: ObservedState, taken: Resources) -> da
     """When its growth is to be committed; None while the record has it, or while pods that it gives up are live."""
     if record.attempt is not None and record.attempt.shrinking is not None:
         return None if seen.objects.gives_up else seen.now
-    soon = taken_soon(record.allowed, taken, seen.objects.gated, record.granted)
-    return growth_due(record, soon, is_awaited=seen.growth_is_awaited)
+    within = admissible(record.allowed, taken, seen.objects.gated, record.granted)
+    soon = taken_soon(record.allowed, taken, within)
+    pods = pods_soon(record, seen.objects.taken_pods, within)
+    return growth_due(record, soon, pods, is_awaited=seen.growth_is_awaited)
 
 
 def _is_news(record: Record, done: frozenset[int]) -> bool:

@@ -19,6 +19,10 @@ pod that is being deleted counts until it has ended. A gang grows in one of two 
   demand and the requests of the bound live pods. A pod without a node does not count, because it takes no room from
   other gangs.
 
+The queues of a gang are also charged with the number of its pods, by the same rules: a pod counts from its grant on, or
+once it is on a node. A pod that waits for a node beyond what was granted counts nowhere, because its user can make any
+number of such pods.
+
 The growth follows the pods while the gang is active. While its objects are removed the last growth stays charged, like
 the demand, until its pods are confirmed gone.
 """
@@ -42,7 +46,7 @@ from dispatcher.core.model.growth import (
 )
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Record
-from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources, sum_of
+from dispatcher.core.model.resources import LARGEST_AMOUNT, PODS, Resources, sum_of
 
 GROWTH_PAUSE: Final = timedelta(seconds=5)
 """The pause after a change of a gang's growth: changes within it are committed as one."""
@@ -60,16 +64,24 @@ def growth_of(demand: Resources, taken: Resources) -> Resources:
     return Resources({name: min(amount, LARGEST_AMOUNT) for name, amount in beyond.items()})
 
 
-def taken_soon(
-    held: Resources, taken: Resources, gated: Sequence[GatedPod], granted: PodsByTemplate | None = None
-) -> Resources:
-    """The requests of all pods that count, and of the gated ones that are about to be admitted, within what it holds.
+def taken_soon(held: Resources, taken: Resources, within: Sequence[GatedPod]) -> Resources:
+    """The requests of all pods that count, and of those `within` what it holds, which are about to be admitted.
 
     So a grant stays until its pods are admitted, however long that takes. Gated pods add nothing to what a gang holds:
     a pod of the base gang that requests more than its template is charged for that once it is on a node.
     """
-    soon = taken + sum_of(pod.requests for pod in admissible(held, taken, gated, granted))
+    soon = taken + sum_of(pod.requests for pod in within)
     return taken.highest(soon.lowest(held))
+
+
+def pods_soon(record: Record, taken: int, within: Sequence[GatedPod]) -> int:
+    """The number of all pods that count, with those that are about to be admitted: as for `taken_soon`."""
+    return max(taken, min(taken + len(within), record.charged_pods))
+
+
+def count_of(record: Record, pods: int) -> int:
+    """The number of these pods, which are all that count, beyond those that the queues of a gang are charged with."""
+    return max(0, pods - record.gang.charged[PODS])
 
 
 def with_pods(beyond: PodsByTemplate, pods: Iterable[GatedPod]) -> PodsByTemplate:
@@ -79,18 +91,21 @@ def with_pods(beyond: PodsByTemplate, pods: Iterable[GatedPod]) -> PodsByTemplat
     return tuple(sorted(found.items()))
 
 
-def growth_due(record: Record, taken: Resources | None, *, is_awaited: bool = False) -> datetime | None:
+def growth_due(
+    record: Record, taken: Resources | None, pods: int, *, is_awaited: bool = False
+) -> datetime | None:
     """When the growth of an active gang is to be committed; None if the record has it, or nothing is known.
 
+    The pods that count are so many `pods`, and request the amounts `taken`.
     Growth that no pod uses any more is due at once if it `is_awaited` by another gang.
     """
     attempt = record.attempt
     if attempt is None or taken is None:
         return None
-    growth = growth_of(record.placed_gang.demand, taken)
-    if growth == attempt.grown:
+    growth = growth_of(record.placed_gang.demand, taken) + {PODS: count_of(record, pods)}
+    if growth == attempt.growth_charge:
         return None
-    if not attempt.growth or (is_awaited and growth.fits_in(attempt.grown)):
+    if not attempt.growth or (is_awaited and growth.fits_in(attempt.growth_charge)):
         return attempt.decided_at
     last = attempt.growth[-1].at
     recent = sum(1 for each in attempt.growth if last - each.at < timedelta(hours=1))

@@ -91,11 +91,11 @@ class ObservedObjects(Struct, frozen=True):
     A state is None where it is unknown; `absent` are objects that a complete watch does not have. `drift` names the
     changed fields; empty if there are none, None while that is not known. `taken` are the requests of the live pods
     that it is charged for, which are the bound ones, or the admitted ones if its templates have the dispatcher's gate;
-    None if not known. `beyond` are its admitted pods beyond the base gang, None if its templates have no gate. `gated`
-    are its pods with the gate, the oldest first. It `gives_up` pods while one of those that it gives up for another
-    gang is live; `to_delete` are those of them whose deletion was not requested yet. `unplaced` are its granted pods
-    without a node, with the other hosts of their slices. `withheld` are pods that its objects do not ask for.
-    `unserved` are objects of kinds that the cluster does not serve.
+    None if not known. `taken_pods` is the number of these pods. `beyond` are its admitted pods beyond the base gang,
+    None if its templates have no gate. `gated` are its pods with the gate, the oldest first. It `gives_up` pods while
+    one of those that it gives up for another gang is live; `to_delete` are those of them whose deletion was not
+    requested yet. `unplaced` are its granted pods without a node, with the other hosts of their slices. `withheld` are
+    pods that its objects do not ask for. `unserved` are objects of kinds that the cluster does not serve.
     """
 
     pods: PodCounts = field(default_factory=PodCounts)
@@ -110,6 +110,7 @@ class ObservedObjects(Struct, frozen=True):
     unplaced: tuple[SurplusPod, ...] = ()
     withheld: Withheld = NONE_WITHHELD
     unserved: tuple[ObjectRef, ...] = ()
+    taken_pods: int = 0
 
 
 def failures(record: Record, states: Sequence[ObjectState | None]) -> Iterator[HealthIssue]:

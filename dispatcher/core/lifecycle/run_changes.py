@@ -41,7 +41,7 @@ from dispatcher.core.model.record import (
     Record,
 )
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.model.resources import Resources
+from dispatcher.core.model.resources import PODS, Resources
 
 LONGEST_FIRST: Final = timedelta(seconds=10)
 """How long after its dispatch a gang goes first: pods without a node by then may stay without one."""
@@ -182,22 +182,24 @@ def note_growth(
     now: datetime,
     pods: PodsByTemplate | None = None,
     *,
+    count: int = 0,
     keeps_trust: bool = False,
 ) -> Change:
     """Charges the gang for what its pods that count request beyond its demand, from now on.
 
-    `pods` are those beyond its base gang, if it grows by grants. The pods that it gave up are gone then. If it
-    `keeps_trust`, granted pods still wait for potential nodes.
+    `pods` are those beyond its base gang, if it grows by grants. `count` is the number of pods beyond those of the gang
+    that its queues are charged with. The pods that it gave up are gone then. If it `keeps_trust`, granted pods still
+    wait for potential nodes.
     """
-    attempt, amounts = live_attempt(record), growth_of(record.placed_gang.demand, taken)
+    attempt, demand = live_attempt(record), record.placed_gang.demand
     is_taken = attempt.shrinking is not None and bool(attempt.shrinking.preempted_by)
     trust = attempt.growth_trust if keeps_trust else None
-    growth = (*attempt.growth, Growth(now, amounts, is_taken, pods, trust))[-MOST_GROWTHS_KEPT:]
-    note = in_words_of(record.placed_gang.demand, attempt.grown, amounts)
-    after = replace(attempt, growth=growth, shrinking=None)
+    latest = Growth(now, growth_of(demand, taken), is_taken, pods, trust, count)
+    note = in_words_of(demand + {PODS: record.gang.charged[PODS]}, attempt.growth_charge, latest.charge)
+    after = replace(attempt, growth=(*attempt.growth, latest)[-MOST_GROWTHS_KEPT:], shrinking=None)
     if has_nodes(attempt, after):
         return change_by(record, Cause.GREW, now, note=_HAS_NODES, attempt=after)
-    cause = Cause.SHRANK if amounts.fits_in(attempt.grown) else Cause.GREW
+    cause = Cause.SHRANK if latest.charge.fits_in(attempt.growth_charge) else Cause.GREW
     return change_by(record, cause, now, note=note or _NO_OTHER_GROWTH, attempt=after)
 
 
@@ -232,18 +234,20 @@ def grant(
     now: datetime,
     pods: PodsByTemplate | None = None,
     trusted: Collection[str] = (),
+    *,
+    count: int = 0,
 ) -> Change:
     """Charges the gang for `amounts` beyond its demand from now on, before the `pods` start that request them.
 
-    They are the whole growth, not the part that is new. `left` is the growth that still waits for a grant, `trusted`
-    are the potential nodes that the new pods are to come to.
+    They are the whole growth, not the part that is new, and so is `count`, as for `note_growth`. `left` is the growth
+    that still waits for a grant, `trusted` are the potential nodes that the new pods are to come to.
     """
     attempt = live_attempt(record)
     trust = attempt.growth_trust
     if trusted:
         known = trust.nodes if trust else ()
         trust = GrowthTrust(now, tuple(sorted({*known, *trusted})))
-    growth = (*attempt.growth, Growth(now, amounts, pods=pods, trust=trust))[-MOST_GROWTHS_KEPT:]
+    growth = (*attempt.growth, Growth(now, amounts, pods=pods, trust=trust, count=count))[-MOST_GROWTHS_KEPT:]
     granted = replace(attempt, growth=growth, growth_request=_noted(attempt, left))
     return change_by(
         record,

@@ -21,7 +21,7 @@ from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL, IN_NO_QUEUE
 from dispatcher.core.model.preemption import MOST_REMEMBERED
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
-from dispatcher.core.model.resources import NOTHING, Resources, sum_of
+from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
 
 
 class Phase(StrEnum):
@@ -187,6 +187,9 @@ class Growth(Struct, frozen=True):
     The amounts are positive. They are empty if it holds no more than the demand. With `is_taken` surplus pods were
     taken from it for another gang. `pods` are those that request the amounts, where they have the dispatcher's gate
     from their templates; None if they have not, or are not known. With `trust` some of them wait for potential nodes.
+
+    `count` is the number of pods beyond those of the gang that its queues are charged with: pods that were granted, and
+    pods on nodes. It is not the sum of `pods`, which its user can make: an admitted pod without a node is one of them.
     """
 
     at: datetime
@@ -194,6 +197,12 @@ class Growth(Struct, frozen=True):
     is_taken: bool = False
     pods: PodsByTemplate | None = None
     trust: GrowthTrust | None = None
+    count: int = 0
+
+    @property
+    def charge(self) -> Resources:
+        """The amounts that its queues are charged with: those that it holds, and the number of pods."""
+        return self.amounts + {PODS: self.count} if self.count else self.amounts
 
 
 MOST_GROWTHS_KEPT: Final = 2 * MOST_REMEMBERED
@@ -244,6 +253,11 @@ class Attempt(Struct, frozen=True):
     def grown(self) -> Resources:
         """The amounts that it is charged for beyond its demand."""
         return self.growth[-1].amounts if self.growth else NOTHING
+
+    @property
+    def growth_charge(self) -> Resources:
+        """The amounts that its queues are charged with beyond those of the gang."""
+        return self.growth[-1].charge if self.growth else NOTHING
 
     @property
     def growth_trust(self) -> GrowthTrust | None:
@@ -351,6 +365,16 @@ class Record(Struct, frozen=True):
         return self.attempt.grown if self.attempt is not None and self.holds_capacity else NOTHING
 
     @property
+    def growth_charge(self) -> Resources:
+        """The amounts that its queues are charged with beyond those of the gang; empty while it holds no capacity."""
+        return self.attempt.growth_charge if self.attempt is not None and self.holds_capacity else NOTHING
+
+    @property
+    def charged_pods(self) -> int:
+        """The number of pods that its queues are charged with."""
+        return self.gang.charged[PODS] + self.growth_charge[PODS]
+
+    @property
     def placed_gang(self) -> Gang:
         """The gang as its pods are made in the cluster of its attempt, where it may request less than in others."""
         return self.gang.in_cluster(self.attempt.cluster) if self.attempt is not None else self.gang
@@ -394,11 +418,11 @@ class Record(Struct, frozen=True):
 
     @property
     def quota_charge(self) -> Resources:
-        """The amounts that its queues are charged with: `charge`, and the number of the pods of its base gang."""
+        """The amounts that its queues are charged with: `charge`, and the number of its pods."""
         attempt = self.attempt
         if attempt is None or not attempt.growth:
             return self.gang.charged
-        return self.charge.highest(self.gang.charged)
+        return self.charge.highest({PODS: self.charged_pods})
 
     @property
     def has_objects(self) -> bool:

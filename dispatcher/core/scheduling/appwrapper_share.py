@@ -69,24 +69,23 @@ class AppWrapperShare(Struct):
 
     `grown` is its growth in the record, and `granted` are the pods of that. `sets` are the pod sets of its gang by
     template. `unbound` are the admitted pods without a node, by their shapes; `admitted_of` counts the admitted pods by
-    template, and `admitted_in` by the name of their replica; `growing` are the confirmed admitted pods. `base_of` has
-    the pods of each template in the base gang as its `live_of` pods say it; the gang's own count goes before that.
-    Without pods `of_gated_templates` its growth is that of its bound pods, and unbound pods beyond the demand do not
-    count.
+    template, `admitted_in` by the name of their replica, and `admitted_pods` all of them; `growing` are the confirmed
+    admitted pods. `base_of` has the pods of each template in the base gang as its `live_of` pods say it; the gang's own
+    count goes before that. Without pods `of_gated_templates` its growth is that of its bound pods, and unbound pods
+    beyond the demand do not count.
 
     `away` are the requests of its admitted pods on nodes that do not exist, as for a moment after a node went, and of
     those that only their author says to be on a node.
 
     Anybody who may create pods in its namespace can make a pod of it, with any mark, amount and node. So only pods
-    `there`, which means bound to nodes that exist, are charged beyond the record: they use real capacity. The other
-    pods are covered by what the record holds, or count nothing.
+    `there`, which means bound to nodes that exist, are charged beyond the record: they use real capacity. The number of
+    these is `pods_there`. The other pods are covered by what the record holds, or count nothing.
     """
 
     demand: Resources | None = None
     bound: Resources = NOTHING
     there: Resources = NOTHING
     away: Counter[Resources] = field(default_factory=Counter)
-    admitted: Resources = NOTHING
     reservation: Resources = NOTHING
     lost: int = 0
     tally: PodTally = field(default_factory=PodTally)
@@ -101,6 +100,8 @@ class AppWrapperShare(Struct):
     grown: Resources = NOTHING
     granted: PodsByTemplate | None = None
     unbound: Counter[PodShape] = field(default_factory=Counter)
+    admitted_pods: int = 0
+    pods_there: int = 0
     of_gated_templates: int = 0
     version: object = None
     """Another object after each change."""
@@ -119,7 +120,7 @@ class AppWrapperShare(Struct):
         if pod.template:
             self._note_base(pod, sign)
         if pod.is_admitted:
-            self.admitted += pod.requests * sign
+            self.admitted_pods += sign
             if pod.template:
                 add(self.admitted_of, pod.template, sign)
                 if pod.replica:
@@ -276,6 +277,7 @@ class AppWrapperShare(Struct):
         """Count pods with these requests on nodes, or no more with a negative number."""
         if is_there:
             self.there += requests * pods
+            self.pods_there += pods
         else:
             self.away[requests] += pods
             if not self.away[requests]:
@@ -283,8 +285,8 @@ class AppWrapperShare(Struct):
 
     @property
     def claims_any(self) -> bool:
-        """True while live pods are known whose requests or gate count."""
-        return bool(self.admitted or self.gated or self.of_gated_templates)
+        """True while live pods are known."""
+        return bool(self.admitted_pods or self.gated)
 
     @property
     def held(self) -> Resources:
@@ -313,6 +315,12 @@ class AppWrapperShare(Struct):
             more = requests * (pods if most is None else min(pods, most))
             taken, left = taken + more, left - more
         return taken
+
+    def taken_pods(self, held: int) -> int:
+        """The number of the live pods for which it is charged, where the record holds that many: as for `taken`."""
+        if not self.of_gated_templates:
+            return self.pods_there
+        return max(self.pods_there, min(self.admitted_pods, held))
 
     def _left_of_held(self) -> Resources:
         """What it holds beyond its pods on nodes."""

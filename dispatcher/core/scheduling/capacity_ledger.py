@@ -393,6 +393,11 @@ class CapacityLedger:
         share = self._shares.get(appwrapper)
         return NOTHING if share is None else share.taken
 
+    def taken_pods(self, appwrapper: str, held: int) -> int:
+        """The number of those pods, of an AppWrapper (by uid) whose record holds that many."""
+        share = self._shares.get(appwrapper)
+        return 0 if share is None else share.taken_pods(held)
+
     def charged(self, appwrapper: str) -> Resources:
         """The amounts that are charged for an active AppWrapper (by uid): its reservation and its bound pods."""
         share = self._shares.get(appwrapper)
@@ -515,8 +520,6 @@ class CapacityLedger:
 
     def _move(self, pod: Pod, uid: str, share: AppWrapperShare, sign: int) -> None:
         """Count a bound pod, or no more with the sign -1, by whether its node exists."""
-        if not pod.requests:
-            return
         if pod.node_by_author:
             share.move(pod.requests, sign, is_there=False)
             return

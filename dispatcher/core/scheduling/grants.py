@@ -30,8 +30,10 @@ from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.growth import (
     admissible,
+    count_of,
     growth_of,
     lacking_hosts,
+    pods_soon,
     requested,
     taken_soon,
     with_pods,
@@ -53,7 +55,7 @@ from dispatcher.core.model.pending_reasons import (
 from dispatcher.core.model.potential import trusted_of
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import ACTIVE, Change, Record
-from dispatcher.core.model.resources import NOTHING, Resources, sum_of
+from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
 from dispatcher.core.queues.access import why_not_served
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Elastic, QueueingStrategy, StopPolicy
@@ -101,7 +103,8 @@ SLICE_INCOMPLETE: Final = "SliceIncomplete"
 class Growing(Struct, frozen=True):
     """A gang with gated pods, or with an earlier growth request.
 
-    `admitted` are the requests of its admitted pods that count: those on nodes, and others within what it holds.
+    `admitted` are the requests of its admitted pods that count: those on nodes, and others within what it holds;
+    `admitted_pods` is their number.
     `gated` are the gated pods, the oldest first, and `beyond` are its admitted pods beyond the base gang. `there` are
     the nodes with its pods, by template; only if its pods have rules about each other.
     """
@@ -111,6 +114,7 @@ class Growing(Struct, frozen=True):
     gated: Sequence[GatedPod]
     beyond: PodsByTemplate = ()
     there: Nodes = field(default_factory=dict)
+    admitted_pods: int = 0
 
     @classmethod
     def of(cls, record: Record, ledger: CapacityLedger) -> Growing:
@@ -119,7 +123,8 @@ class Growing(Struct, frozen=True):
         gated = ledger.gated(uid)
         has_rules = any(each.has_rules for each in record.gang.pod_sets) or any(each.apart for each in gated)
         there = ledger.nodes_with(uid) if has_rules else {}
-        return cls(record, ledger.taken(uid), gated, ledger.beyond(uid) or (), there)
+        pods = ledger.taken_pods(uid, record.charged_pods)
+        return cls(record, ledger.taken(uid), gated, ledger.beyond(uid) or (), there, pods)
 
     @property
     def requested(self) -> list[GatedPod]:
@@ -170,8 +175,9 @@ class GrantFacts(Struct, frozen=True):
 class Grant(Struct, frozen=True):
     """The decision about the growth of one gang: the pods that are granted now, and the request that is left.
 
-    `amounts` is the whole growth of the gang with the grant, and `beyond` are the pods of that. `request` is None if no
-    growth waits. `trusted` are the potential nodes among the places of the pods.
+    `amounts` is the whole growth of the gang with the grant, `beyond` are the pods of that, and `count` is their number
+    for which queues are charged. `request` is None if no growth waits. `trusted` are the potential nodes among the
+    places of the pods.
     """
 
     record: Record
@@ -180,6 +186,7 @@ class Grant(Struct, frozen=True):
     request: GrowthRequest | None = None
     beyond: PodsByTemplate = ()
     trusted: tuple[str, ...] = ()
+    count: int = 0
 
     @property
     def note(self) -> str:
@@ -208,7 +215,9 @@ def change_of(grant: Grant, now: datetime) -> Change | None:
     """The change that a decision makes; None if the record says the same already, or said much the same just now."""
     record, request = grant.record, grant.request
     if grant.pods:
-        return run_changes.grant(record, grant.amounts, request, grant.note, now, grant.beyond, grant.trusted)
+        return run_changes.grant(
+            record, grant.amounts, request, grant.note, now, grant.beyond, grant.trusted, count=grant.count
+        )
     pause = _pause_before(record.growth_request, request)
     noted_at = record.last_event_at
     if pause is None or (pause and noted_at is not None and now - noted_at < pause):
@@ -294,7 +303,8 @@ class _Growth:
         """The nodes with its pods, by template, with those of the granted ones."""
         within = growing.within
         record = growing.record
-        self._taken = taken_soon(record.allowed, growing.admitted, growing.gated, record.granted)
+        self._taken = taken_soon(record.allowed, growing.admitted, within)
+        self._taken_pods = pods_soon(record, growing.admitted_pods, within)
         self._beyond = with_pods(growing.beyond, within)
 
     def grant(self, hosts: Hosts, assignment: Assignment) -> None:
@@ -312,14 +322,21 @@ class _Growth:
     def increase(self, hosts: Hosts) -> Resources:
         """The amounts that its queues are charged with beyond the present charge, with one more pod or slice."""
         demand = self.record.gang.demand
-        return demand.highest(self.held_with(hosts)) - demand.highest(self.held_with())
+        amounts = demand.highest(self.held_with(hosts)) - demand.highest(self.held_with())
+        return amounts + {PODS: self._pods_with(hosts) - self._pods_with()}
+
+    def _pods_with(self, hosts: Hosts = ()) -> int:
+        """The number of pods that its queues are charged with, as for `held_with`."""
+        more = len(self.granted) + len(hosts)
+        return max(self.record.charged_pods, self._taken_pods + more) if more else self.record.charged_pods
 
     def decision(self, now: datetime) -> Grant:
         """The decision, once each pod is granted or refused."""
         amounts = growth_of(self.record.placed_gang.demand, self.held_with())
         beyond = with_pods(self._beyond, self.granted) if self.granted else ()
         trusted = tuple(sorted(self._trusted))
-        return Grant(self.record, tuple(self.granted), amounts, self._request(now), beyond, trusted)
+        count = count_of(self.record, self._pods_with())
+        return Grant(self.record, tuple(self.granted), amounts, self._request(now), beyond, trusted, count)
 
     def _request(self, now: datetime) -> GrowthRequest | None:
         granted = {each.uid for each in self.granted}
@@ -385,7 +402,7 @@ class _GrantCycle:
         if self._quota is None:
             return (yield from growth_turns(asking, QuotaLedger(Forest(), {}), {}, {}, facts.now))
         wanted = facts.waiting.demands.copy()
-        wanted.update((record.leaves, _requests_of(hosts)) for record, hosts in asking)
+        wanted.update((record.leaves, _requests_of(hosts) + {PODS: len(hosts)}) for record, hosts in asking)
         shares = yield from self._quota.shares_in_steps(wanted, self._snapshots)
         return (yield from growth_turns(asking, self._quota.later, shares, facts.usage, facts.now))
 

@@ -58,7 +58,7 @@ class MissingQuota:
 
 def _charge(gang: RunningGang) -> Resources:
     """The amounts that the queues of a running gang are charged with; as much as it holds if it has no queues."""
-    return gang.held if gang.active is None else gang.held.highest(gang.active.record.gang.charged)
+    return gang.held if gang.active is None else gang.held.highest(gang.active.record.quota_charge)
 
 
 def _missing(account: Account, place: Place, record: Record, resource: str) -> Iterator[int]:

@@ -337,7 +337,7 @@ def _running_gang(
     more = tuple(_surplus_pods(entry.child("surplus"), cluster.name(), nodes[cluster.name()]))
     grown = sum_of(each.pods.total for each in more)
     if more:
-        growth = (Growth(SOME_TIME - ran, grown),)
+        growth = (Growth(SOME_TIME - ran, grown, count=sum(each.pods.count for each in more)),)
         record = replace(record, attempt=Attempt(1, cluster.name(), SOME_TIME - ran, growth=growth))
     does_not_answer = cluster.name() in unreachable
     active = ActiveGang(
@@ -354,7 +354,12 @@ def _running_gang(
         (*pods, *more),
         active=active,
         grown=grown,
-        surplus=Surplus(gang.demand + grown, gang.demand + grown, tuple(_one_by_one(record, more, len(pods))))
+        surplus=Surplus(
+            gang.demand + grown,
+            gang.demand + grown,
+            tuple(_one_by_one(record, more, len(pods))),
+            record.charged_pods,
+        )
         if more
         else NO_SURPLUS,
     )

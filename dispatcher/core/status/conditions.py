@@ -107,8 +107,8 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
         status["pendingpodconditions"] = list(shown.pending_pods)
     if record.grown:
         status["held"] = _held(record)
-        if shown.beyond_quota:
-            status["beyondQuota"] = shown.beyond_quota
+    if record.growth_charge and shown.beyond_quota:
+        status["beyondQuota"] = shown.beyond_quota
     if record.growth_request:
         status["growth"] = _growth(record.growth_request, record.grown)
     pods = shown.pods

@@ -252,9 +252,10 @@ def beyond_quota(record: Record, states: Mapping[str, QueueState]) -> str:
     """That a gang grew and its queue uses more than it may, in a sentence; empty if that is not so."""
     for leaf in record.leaves:
         state = states.get(leaf)
-        for name in sorted(record.grown) if state is not None else ():
+        for name in sorted(record.growth_charge) if state is not None else ():
             if state is not None and state.available.get(name, 0) < 0:
-                more, nominal = in_words(name, record.grown[name]), in_words(name, state.nominal[name])
+                more = in_words(name, record.growth_charge[name])
+                nominal = in_words(name, state.nominal[name])
                 return (
                     f"it holds {more} {name} beyond its demand, and queue {leaf} uses more than it may (nominal "
                     f"{nominal}): no gang is evicted for that, but the queue's gangs may be preempted, and others wait"

@@ -20,6 +20,7 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue, read_dispatch_queue
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.status.conditions import Shown, project
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_record, make_snapshot, make_snapshots
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal
@@ -283,6 +284,21 @@ async def test_gang_that_grew_beyond_its_quota_shows_that_as_long_as_it_lasts(
     bench.declare("team", resources={"cpu": {"nominalQuota": 5}})
     await bench.writer.write()
     assert (bench.writer.beyond_quota_of("uid-of-ray"), bench.told[1:]) == ("", [("ray", "")])
+
+
+async def test_gang_that_grew_beyond_its_quota_of_pods_shows_that(bench: Bench) -> None:
+    bench.declare("team", resources={"pods": {"nominalQuota": 2}})
+    bench.runs("ray", "team", cpu=1000)
+    record = bench.cache.get("uid-of-ray")
+    assert record is not None
+    grown = run_changes.note_growth(record, record.gang.demand, at(20), count=3).after
+    bench.cache.put(grown)
+    await bench.writer.write()
+    told = bench.writer.beyond_quota_of("uid-of-ray") or ""
+    assert "it holds 3 pods beyond its demand" in told
+    assert "queue team uses more than it may (nominal 2)" in told
+    assert bench.writer.states["team"].used == {"pods": 3}
+    assert project(grown, Shown(beyond_quota=told))["beyondQuota"] == told
 
 
 async def test_gang_that_grew_into_borrowed_quota_shows_no_excess(bench: Bench) -> None:

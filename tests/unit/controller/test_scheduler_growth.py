@@ -352,6 +352,7 @@ async def test_growth_of_a_worker_that_ray_removed_is_released_for_a_gang_that_w
     ask(world, record, 1)
     scheduler = scheduler_of(world, queues)
     await scheduler.cycle()
+    assert world.record(record.uid).growth_charge == CPU + {"pods": 1}
     world.ledger.set_pod(worker(record, 1))
     world.ledger.remove_pod("ray-1")
     await scheduler.cycle()

@@ -152,7 +152,8 @@ async def granted_on_trust(world: World) -> Trust:
     world.ledger.set_pod(worker(0))
     world.ledger.set_pod(Pod("foreign", CPU * 7, "n1", PodPhase.RUNNING))
     nodes = ("potential/l4/0",)
-    grant = run_changes.grant(world.record(UID), CPU, None, "1 pod may start", world.now(), trusted=nodes)
+    record, now = world.record(UID), world.now()
+    grant = run_changes.grant(record, CPU, None, "1 pod may start", now, trusted=nodes, count=1)
     await world.committer.commit(grant)
     world.ledger.set_pod(replace(worker(1), node="", phase=PodPhase.PENDING))
     return trust

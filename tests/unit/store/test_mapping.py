@@ -159,7 +159,7 @@ def test_an_attempt_does_not_forget_objects() -> None:
     mapping.object_rows(make_change(over, replace(over, attempt=make_attempt(number=2))))
 
 
-A, B = Growth(NOW, Resources({"cpu": 1})), Growth(NOW, Resources({"cpu": 2}))
+A, B = Growth(NOW, Resources({"cpu": 1})), Growth(NOW, Resources({"cpu": 2}), count=1)
 """With a clock that stands still, growths have one time."""
 FULL = (A, B) * (MOST_GROWTHS_KEPT // 2)
 
@@ -188,3 +188,6 @@ def test_growths_are_stored_that_follow_the_known_ones_in_place(
         make_change(None, replace(after, attempt=replace(make_attempt(), growth=added)))
     )
     assert row["growth"] == whole[0]["growth"]
+    written = row["growth"] or []
+    assert isinstance(written, list)
+    assert [each.get("count", 0) for each in written] == [each.count for each in added]

@@ -15,7 +15,7 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN
 from dispatcher.core.model.record import ACTIVE, HOLDING, Attempt, Phase, Record
-from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.model.resources import NOTHING, PODS, Resources
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import Order
 from dispatcher.core.scheduling import ordering
@@ -202,7 +202,9 @@ def set_aside(record: Record) -> ActiveGang | None:
     attempt = record.attempt
     if attempt is None or record.phase not in HOLDING:
         return None
-    charge = record.gang.demand + (attempt.growth[-1].amounts if attempt.growth else NOTHING)
+    grown, more_pods = (
+        (attempt.growth[-1].amounts, attempt.growth[-1].count) if attempt.growth else (NOTHING, 0)
+    )
     plain = Record(
         uid=f"{record.uid}/aside",
         group=record.group,
@@ -214,7 +216,7 @@ def set_aside(record: Record) -> ActiveGang | None:
         queue=record.queue,
         more_queues=record.more_queues,
         priority=record.priority,
-        gang=Gang(charge, record.gang.pods),
+        gang=Gang(record.gang.demand + grown, record.gang.charged[PODS] + more_pods),
         attempt=Attempt(attempt.number, attempt.cluster, attempt.decided_at),
     )
     return ActiveGang(plain, attempt.cluster, attempt.decided_at, is_fixed=True)

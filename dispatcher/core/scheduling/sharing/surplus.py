@@ -19,13 +19,13 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle.growth import taken_soon
+from dispatcher.core.lifecycle.growth import admissible, pods_soon, taken_soon
 from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.growth import PodRef, Shrinking, SurplusPod, slices_of
 from dispatcher.core.model.incremental import Steps, run
 from dispatcher.core.model.record import Record
-from dispatcher.core.model.resources import NOTHING, Resources, sum_of
+from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection, required
@@ -37,12 +37,13 @@ class Surplus(Struct, frozen=True):
     """The surplus pods of one gang, the first to go first.
 
     `admitted` are the requests of all pods that it is charged for, and of those that are about to be admitted. Its
-    cluster is charged with `held` for it.
+    cluster is charged with `held` for it. `admitted_pods` is the number of those pods.
     """
 
     admitted: Resources
     held: Resources
     pods: tuple[SurplusPod, ...] = ()
+    admitted_pods: int = 0
 
 
 NO_SURPLUS: Final = Surplus(NOTHING, NOTHING)
@@ -67,8 +68,14 @@ def surplus_of(record: Record, ledger: CapacityLedger) -> Surplus:
     """The surplus of an active gang that has grown, by the ledger of its cluster."""
     uid, shrinking = record.uid, _shrinking(record)
     given_up = {pod.uid for pod in shrinking.pods} if shrinking else frozenset[str]()
-    admitted = taken_soon(record.allowed, ledger.taken(uid), ledger.gated(uid), record.granted)
-    return Surplus(admitted, ledger.charged(uid), tuple(ledger.surplus(uid, given_up)))
+    taken, gated = ledger.taken(uid), ledger.gated(uid)
+    within = admissible(record.allowed, taken, gated, record.granted)
+    return Surplus(
+        taken_soon(record.allowed, taken, within),
+        ledger.charged(uid),
+        tuple(ledger.surplus(uid, given_up)),
+        pods_soon(record, ledger.taken_pods(uid, record.charged_pods), within),
+    )
 
 
 def in_parts(gangs: Iterable[ActiveGang], surplus: Mapping[str, Surplus]) -> list[ActiveGang]:
@@ -132,8 +139,10 @@ class _Rest:
 
     def __init__(self, record: Record, surplus: Surplus) -> None:
         self._record = record
-        self._admitted = surplus.admitted
-        self._taken = record.held.highest(surplus.admitted)
+        # The number of pods is one more amount here: only the queues are charged with it, and no cluster holds it.
+        self._demand = record.placed_gang.demand.highest({PODS: record.gang.charged[PODS]})
+        self._admitted = surplus.admitted + {PODS: surplus.admitted_pods}
+        self._taken = record.held.highest(self._admitted).highest({PODS: record.charged_pods})
         self._unused = NOTHING
         self.charge = record.quota_charge
         # The room of pods that are given up is free once they are gone: the record holds it longer.
@@ -141,16 +150,16 @@ class _Rest:
 
     def without(self, pods: tuple[SurplusPod, ...]) -> Part:
         """The part of one more pod, or of the hosts of one more slice."""
-        placed = self._record.placed_gang.demand
-        admitted, self._admitted = self._admitted, self._admitted - sum_of(each.requests for each in pods)
-        self._taken -= placed.highest(admitted) - placed.highest(self._admitted)
-        held = (self.held - placed.highest(self._taken)).positive_part()
+        requests = sum_of(each.requests for each in pods) + {PODS: len(pods)}
+        admitted, self._admitted = self._admitted, self._admitted - requests
+        self._taken -= self._demand.highest(admitted) - self._demand.highest(self._admitted)
+        held = (self.held - self._demand.highest(self._taken)).positive_part()
         self.held -= held
         return Part(self._charge_freed(self._taken), held, pods[0].uid, pods, self._unused)
 
     def without_unused(self) -> Part | None:
         """The part that no pod uses; None if there is none. To be called once the pods that leave are taken."""
-        self._taken = self._record.placed_gang.demand.highest(self._admitted)
+        self._taken = self._demand.highest(self._admitted)
         self._unused = (self._record.allowed - self._taken).positive_part()
         held = (self.held - self._taken).positive_part()
         self.held -= held

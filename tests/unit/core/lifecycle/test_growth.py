@@ -12,15 +12,17 @@ from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.growth import (
     LONGEST_GROWTH_PAUSE,
     admissible,
+    count_of,
     growth_of,
     growth_pause,
     in_words_of,
+    pods_soon,
     requested,
     unplaced_in,
     with_pods,
 )
 from dispatcher.core.lifecycle.health import missing_pods
-from dispatcher.core.lifecycle.step import Act, Do
+from dispatcher.core.lifecycle.step import NOOP, Act, Commit, Do
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.growth import GatedPod, PodsByTemplate, SurplusPod
 from dispatcher.core.model.pods import PodCounts
@@ -185,6 +187,34 @@ def test_growth_and_its_end_are_committed(phase: Phase) -> None:
         Growth(at(20), ONE),
         Growth(at(30), NOTHING),
     )
+
+
+def test_pods_without_requests_are_growth_by_their_number() -> None:
+    objects = replace(make_objects(), taken=ONE, taken_pods=3)
+    decided = decide(make_observation(gang(), 10, objects=objects))
+    assert isinstance(decided, Commit)
+    change = run_changes.note_growth(gang(), ONE, at(10), count=2)
+    assert decided.change.after == change.after
+    (event,) = change.events
+    assert (event.cause, event.message) == ("grew", "pods: holds 3, before 1, demand 1")
+    assert (change.after.grown, change.after.charge, change.after.quota_charge) == (
+        NOTHING,
+        ONE,
+        ONE + {"pods": 3},
+    )
+    assert decide(make_observation(change.after, 20, objects=objects)) == NOOP
+    fewer = run_changes.note_growth(change.after, ONE, at(20), count=1)
+    assert [each.cause for each in fewer.events] == ["shrank"]
+    assert replace(change.after, phase=Phase.QUEUED).growth_charge == NOTHING
+
+
+def test_granted_pods_count_once_while_they_are_admitted() -> None:
+    granted = run_changes.grant(gang(), ONE * 2, None, "2 pods", at(10), count=2).after
+    waiting = [gated("a"), gated("b"), gated("c")]
+    within = admissible(granted.allowed, ONE, waiting, granted.granted)
+    assert [each.name for each in within] == ["a", "b"]
+    for taken, left in ((1, within), (2, within[1:]), (3, ())):
+        assert count_of(granted, pods_soon(granted, taken, left)) == 2
 
 
 def test_a_gang_that_holds_more_of_one_resource_and_less_of_another_grew() -> None:

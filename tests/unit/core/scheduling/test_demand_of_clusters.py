@@ -156,9 +156,9 @@ def test_gang_holds_its_demand_there_and_its_queues_are_charged_the_largest(
     cluster: str, bound: int, held: int, charged: int
 ) -> None:
     record, requests = held_by(cluster), Resources({"cpu": bound})
-    if growth_due(record, requests) is not None:
+    if growth_due(record, requests, 1) is not None:
         record = run_changes.note_growth(record, requests, at(9)).after
-    assert growth_due(record, requests) is None
+    assert growth_due(record, requests, 1) is None
     assert (record.held["cpu"], record.charge["cpu"]) == (held, charged)
 
 

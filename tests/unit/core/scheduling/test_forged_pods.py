@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dispatcher.core.lifecycle.growth import growth_of, taken_soon
+from dispatcher.core.lifecycle import run_changes
+from dispatcher.core.lifecycle.growth import admissible, count_of, growth_of, pods_soon, taken_soon
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node
@@ -50,7 +53,7 @@ def running(*growth: Growth) -> Record:
     return replace(record, attempt=replace(attempt_of(record), cluster="hub", growth=growth))
 
 
-GROWN = running(Growth(at(0), ONE, pods=((TEMPLATE, 1),)))
+GROWN = running(Growth(at(0), ONE, pods=((TEMPLATE, 1),), count=1))
 
 
 def ledger_with(record: Record, *pods: Pod, mode: FitMode = FitMode.NODE) -> CapacityLedger:
@@ -73,9 +76,13 @@ def test_forged_pods_take_no_room_and_no_quota(pods: list[Pod], record: Record, 
     assert (ONE * (8 - 1) - record.grown).fits_in(ledger.free())
     assert ledger.charged(record.uid).fits_in(record.held)
     gated = ledger.gated(record.uid)
-    soon = taken_soon(record.allowed, ledger.taken(record.uid), gated, record.granted)
+    within = admissible(record.allowed, ledger.taken(record.uid), gated, record.granted)
+    soon = taken_soon(record.allowed, ledger.taken(record.uid), within)
     assert soon.fits_in(record.held)
     assert growth_of(record.placed_gang.demand, soon).fits_in(record.grown)
+    taken_pods = ledger.taken_pods(record.uid, record.charged_pods)
+    assert pods_soon(record, taken_pods, within) <= record.charged_pods
+    assert Growing.of(record, ledger).admitted_pods <= record.charged_pods
     if mode is FitMode.NODE:
         nodes = ledger.snapshot().nodes
         assert nodes is not None
@@ -95,6 +102,7 @@ def test_grant_of_honest_growth_has_the_amounts_of_that_alone(pods: list[Pod]) -
     if grant.pods:
         assert grant.amounts == sum_of(each.requests for each in grant.pods)
     assert grant.amounts.fits_in(ONE)
+    assert grant.count == len(grant.pods)
 
 
 @pytest.mark.parametrize("pods", FORGED)
@@ -109,6 +117,7 @@ def test_surplus_is_what_other_gangs_would_get(pods: list[Pod]) -> None:
     charged = [each for each in found.pods if each.node in {"n1", "n2"}]
     assert [each.name for each in charged] == ["worker"]
     assert sum_of(each.requests for each in found.pods if not each.is_gated).fits_in(GROWN.grown)
+    assert found.admitted_pods == 2
 
 
 @pytest.mark.parametrize("mode", FitMode)
@@ -142,12 +151,85 @@ def test_pod_on_a_node_that_exists_is_charged_for_what_it_uses() -> None:
     assert ledger.charged(record.uid) == ledger.taken(record.uid) == ONE * 3
 
 
+BOUND = replace(PENDING, requests=ONE, node="n2", phase=PodPhase.RUNNING)
+TAKEN = replace(PENDING, requests=ONE)
+
+
+@pytest.mark.parametrize(
+    ("record", "pods", "count"),
+    [
+        pytest.param(running(), [], 0, id="the-gang-alone"),
+        pytest.param(running(), [TAKEN], 0, id="pending-and-not-granted"),
+        pytest.param(running(), [replace(TAKEN, node="ghost")], 0, id="on-a-node-that-does-not-exist"),
+        pytest.param(running(), [replace(BOUND, node_by_author=True)], 0, id="on-a-node-by-its-author"),
+        pytest.param(running(), [BOUND], 1, id="on-a-node"),
+        pytest.param(running(), [replace(BOUND, requests=NOTHING)], 1, id="on-a-node-without-requests"),
+        pytest.param(running(), [replace(BOUND, can_be_gated=False)], 1, id="on-a-node-without-the-gate"),
+        pytest.param(running(), [replace(BOUND, phase=PodPhase.SUCCEEDED)], 0, id="ended"),
+        pytest.param(GROWN, [TAKEN], 1, id="granted-and-pending"),
+        pytest.param(GROWN, [TAKEN, replace(TAKEN, uid="more")], 1, id="pending-beside-a-grant"),
+        pytest.param(GROWN, [BOUND, replace(TAKEN, uid="more")], 1, id="pending-beside-a-grant-on-a-node"),
+        pytest.param(GROWN, [BOUND, replace(BOUND, uid="more")], 2, id="on-a-node-beside-a-grant"),
+        pytest.param(GROWN, [], 0, id="granted-and-gone"),
+    ],
+)
+def test_queue_is_charged_with_the_number_of_granted_pods_and_of_those_on_nodes(
+    record: Record, pods: list[Pod], count: int
+) -> None:
+    ledger = ledger_with(record, *pods)
+    taken = ledger.taken_pods(record.uid, record.charged_pods)
+    assert count_of(record, pods_soon(record, taken, ())) == count
+    noted = run_changes.note_growth(record, ledger.taken(record.uid), at(60), count=count).after
+    assert noted.quota_charge["pods"] == noted.charged_pods == 1 + count
+    for pod in pods:
+        ledger.remove_pod(pod.uid)
+    assert ledger.taken_pods(record.uid, noted.charged_pods) == 1
+
+
+NODES = ("", "n1", "n2", "n3", "ghost")
+ANY_PODS = st.lists(
+    st.builds(
+        Pod,
+        uid=st.sampled_from(["p1", "p2", "p3"]),
+        requests=st.sampled_from([NOTHING, ONE]),
+        node=st.sampled_from(NODES),
+        phase=st.sampled_from(PodPhase),
+        owner=st.sampled_from([None, "uid-of-ray"]),
+        claim=st.just("uid-of-ray"),
+        can_be_gated=st.booleans(),
+        node_by_author=st.booleans(),
+    ),
+    max_size=8,
+)
+
+
+@given(pods=ANY_PODS, gone=st.sampled_from(NODES), held=st.integers(0, 4))
+def test_number_of_pods_is_that_of_those_on_nodes_and_within_what_is_held(
+    pods: list[Pod], gone: str, held: int
+) -> None:
+    ledger, last = CapacityLedger(), {pod.uid: pod for pod in pods}
+    for name in ("n1", "n2"):
+        ledger.set_node(Node(name, ONE))
+    for pod in pods:
+        ledger.set_pod(pod)
+    ledger.set_node(Node("n3", ONE))
+    ledger.remove_node(gone)
+    live = [pod for pod in last.values() if pod.live]
+    there = sum(pod.node in {"n1", "n2", "n3"} - {gone} and not pod.node_by_author for pod in live)
+    elsewhere = len(live) - there if any(pod.can_be_gated for pod in live) else 0
+    assert ledger.taken_pods("uid-of-ray", held) == max(there, min(there + elsewhere, held))
+    for uid in last:
+        ledger.remove_pod(uid)
+    assert ledger._shares == {}  # noqa: SLF001  # nothing else shows what is kept
+
+
 def test_amounts_move_with_the_nodes_that_come_and_go() -> None:
     record, pod = running(), replace(PENDING, requests=ONE * 2, node="n3")
     ledger = ledger_with(record, pod)
-    assert ledger.taken(record.uid) == ONE
+    assert (ledger.taken(record.uid), ledger.taken_pods(record.uid, 1)) == (ONE, 1)
     ledger.set_node(Node("n3", ONE * 4))
     assert (ledger.taken(record.uid), ledger.free()) == (ONE * 3, ONE * (12 - 1 - 2))
+    assert ledger.taken_pods(record.uid, 1) == 2
     ledger.set_node(Node("n3", ONE * 5))
     assert ledger.taken(record.uid) == ONE * 3
     ledger.remove_node("n3")
@@ -172,6 +254,8 @@ def test_pod_without_requests_leaves_nothing_behind() -> None:
     ledger.set_node(Node("n1", ONE))
     ledger.set_pod(pod)
     ledger.remove_node("n1")
+    ledger.set_node(Node("n1", ONE))
+    assert ledger.taken_pods("uid-of-ray", 0) == 1
     ledger.remove_pod("p")
     assert (ledger._shares, ledger._pods_on) == ({}, {})  # noqa: SLF001  # nothing else shows what is kept
 

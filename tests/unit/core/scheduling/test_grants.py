@@ -116,7 +116,7 @@ class Hub:
                 gate = Gate("team-a", f"{record.name}-{number + 1}", f"{at(seconds):%Y-%m-%dT%H:%M:%SZ}")
                 uid = f"{record.name}-{number + 1}"
                 ledger.set_pod(Pod(uid, CPU * cpu, owner=record.uid, gate=gate, can_be_gated=True))
-            growing.append(Growing(record, ledger.taken(record.uid), ledger.gated(record.uid)))
+            growing.append(Growing.of(record, ledger))
         forest = None if self.queues is None else Forest.of(self.queues, Defaults(access=self.access))
         active = [found for each in holders if (found := active_gang(each, is_unreachable=False)) is not None]
         known = incremental.run(WaitingGangs.of(list(queued), forest, at(self.seconds), self.reservations))
@@ -158,6 +158,24 @@ def test_growth_is_granted_as_far_as_there_is_room(mode: FitMode) -> None:
         "InsufficientResources",
         "2 more pods wait (cpu 2): cluster hub: cpu: needs 1, 0 free",
     )
+
+
+def test_growth_is_granted_within_the_quota_of_pods() -> None:
+    queues = (Queue("default", resources={"pods": Quota(3)}),)
+    (grant,) = Hub(queues=queues).decide({ray(): 3})
+    assert (len(grant.pods), grant.count) == (2, 2)
+    assert grant.request is not None
+    assert grant.request.reason == "InsufficientQuota"
+    assert "pods: needs 1, 0 available; nominal 3, 3 used" in grant.request.message
+
+    change = change_of(grant, at(210))
+    assert change is not None
+    assert change.after.quota_charge["pods"] == 3
+    (grant,) = Hub(queues=queues).decide({change.after: 3})
+    assert (grant.pods, grant.count) == ((), 2)
+    larger = (Queue("default", resources={"pods": Quota(4)}),)
+    (grant,) = Hub(queues=larger).decide({change.after: 3})
+    assert (len(grant.pods), grant.count, grant.amounts) == (1, 3, CPU * 3)
 
 
 def test_pods_within_the_resources_the_gang_holds_are_no_request() -> None:

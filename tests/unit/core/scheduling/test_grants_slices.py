@@ -216,7 +216,7 @@ def test_slice_is_given_up_whole() -> None:
     gang = ActiveGang(record, "hub", at(0))
     parts = in_parts([gang], {gang.uid: surplus_of(record, ledger)})
     assert [len(each.part.pods) for each in parts if each.part] == [4, 4, 0]
-    assert [each.charge for each in parts] == [CPU * 4, CPU * 4, Resources({**CPU * 4, "pods": 4})]
+    assert [each.charge for each in parts] == [CPU * 4 + {"pods": 4}] * 3
 
     given = given_up(record, parts[:1])
     assert [pod.name for pod in given.pods] == ["oneb4", "oneb5", "oneb6", "oneb7"]

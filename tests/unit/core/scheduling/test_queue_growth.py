@@ -143,14 +143,20 @@ def test_a_gang_frees_the_resources_it_holds_at_the_moment_where_gangs_fit_by_su
     assert snapshot.free_for(None) == demand * 3
 
 
-@pytest.mark.parametrize("grown_by", [None, Resources({"cpu": 3000})], ids=["as-dispatched", "grown"])
-def test_gang_that_is_set_aside_is_charged_with_at_least_its_charge(grown_by: Resources | None) -> None:
+@pytest.mark.parametrize(
+    "growth",
+    [
+        pytest.param((), id="as-dispatched"),
+        pytest.param((Growth(SOME_TIME, Resources({"cpu": 3000})),), id="grown"),
+        pytest.param((Growth(SOME_TIME, Resources({"cpu": 3000}), count=3),), id="grown-by-pods"),
+    ],
+)
+def test_gang_that_is_set_aside_is_charged_with_at_least_its_charge(growth: tuple[Growth, ...]) -> None:
     gang = make_gang(pods=4, cpu=4000)
-    growth = () if grown_by is None else (Growth(SOME_TIME, grown_by),)
     attempt = Attempt(1, "hub", SOME_TIME, growth=growth)
     record = replace(make_record(phase=Phase.RUNNING, gang=gang), attempt=attempt)
     active, aside = active_gang(record, is_unreachable=False), set_aside(record)
     assert active is not None
     assert aside is not None
-    assert active.charge["pods"] == 4
+    assert active.charge["pods"] == 4 + sum(each.count for each in growth)
     assert not active.charge.shortfall(aside.charge)

@@ -347,14 +347,15 @@ def test_given_up_pods_that_are_gone_leave_until_the_gang_is_charged_anew() -> N
     given = Shrinking((PodRef("default", "gone", "gone"),), gpus(2), "other")
     gang = replace(ray.active, record=replace(record, attempt=replace(attempt_of(record), shrinking=given)))
     for admitted, pods in ((2, ()), (4, ray.surplus.pods[1:])):
-        parts = in_parts([gang], {"ray": Surplus(gpus(admitted), gpus(4), pods)})
+        parts = in_parts([gang], {"ray": Surplus(gpus(admitted), gpus(4), pods, admitted - 1)})
         leaving = [(each.uid, each.charge, each.demand) for each in parts if each.is_leaving]
-        assert leaving == [("ray/unused", gpus(5 - admitted), gpus(4 - admitted))]
+        unused = gpus(5 - admitted) + {"pods": 5 - admitted}
+        assert leaving == [("ray/unused", unused, gpus(4 - admitted))]
         assert sum_of(each.charge for each in parts) == gang.charge
     left = [(each.uid, each.charge, each.part.held) for each in parts[1:] if each.part]
     assert left == [
-        ("ray/ray/1/1", gpus(1), gpus(1)),
-        ("ray/ray/2/0", gpus(1), gpus(1)),
+        ("ray/ray/1/1", gpus(1) + {"pods": 1}, gpus(1)),
+        ("ray/ray/2/0", gpus(1) + {"pods": 1}, gpus(1)),
         ("ray", gpus(2) + {"pods": 1}, gpus(2)),
     ]
 
