@@ -404,6 +404,19 @@ async def test_gang_that_its_queue_does_not_take_has_a_position_in_the_revision_
     assert dict(rows_of(database_url, SHOWN)) == newest
 
 
+async def test_gang_without_its_required_pods_has_no_advice_in_the_revision_before(
+    database_url: str,
+) -> None:
+    advised: LiteralString = "SELECT waiting_advice('RequiredPodsMissing'), waiting_advice('NameTaken')"
+    newest = rows_of(database_url, advised)
+    assert await changed_by(database_url, "0039") == {"waiting_advice", "history.overtakes"}
+    ((own, others),) = rows_of(database_url, advised)
+    assert (own, others) == (None, newest[0][1])
+    await upgrade(database_url)
+    assert rows_of(database_url, advised) == newest
+    assert "affinity" in newest[0][0]
+
+
 async def test_members_of_the_revision_before_are_those_that_were_seen(
     database_url: str, database: Database, leadership: Leadership
 ) -> None:

@@ -7,6 +7,8 @@ dispatched, had there been capacity, as far as its author decides it:
 - It stands still while the author suspends the gang, or lacks an approval that only the author's annotation names.
 - While the gang waits for a reason that capacity does not end (`NEEDS_ANOTHER_PLACE`), the age stands still if the
   gang goes on with another queue or selector. It counts if the reason ends without that: then an operator ended it.
+- It stands still while the gang lacks something that its author may provide later on purpose (`STOPS_AGE`), such as a
+  pod that its affinity requires. No capacity would have let the gang run meanwhile, so this time never counts.
 - A reason that does not say whether the gang goes where it is (`UNDECIDED`) neither stops the age nor lets it go on.
 - It stands still in the pause after an attempt that ended because of the gang: its author has had a turn, and writes
   how long the pause is.
@@ -20,7 +22,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from dispatcher.core.model.pending_reasons import NEEDS_ANOTHER_PLACE, UNDECIDED
+from dispatcher.core.model.pending_reasons import NEEDS_ANOTHER_PLACE, STOPS_AGE, UNDECIDED
 from dispatcher.core.model.record import Pending, Phase, Record
 
 
@@ -44,17 +46,35 @@ def kept_back(record: Record, now: datetime) -> Ageing:
 def waiting(record: Record, pending: Pending, now: datetime) -> Ageing:
     """Stops the age of a gang that waits for such a reason that only its author can end; else it goes on.
 
-    The time since an earlier stop counts then: the author has changed nothing since.
+    The time since an earlier stop counts then, as the author has changed nothing since, but not the time of a reason
+    that stops the age in any case.
     """
+    if pending.reason in STOPS_AGE:
+        return kept_back(record, now) if _is_stopped(record) else Ageing(record.aged_from, now)
+    age = changed_by_author(record, now) if _is_stopped(record) else _as_it_is(record)
     if pending.reason in NEEDS_ANOTHER_PLACE:
-        return kept_back(record, now)
-    return Ageing(record.aged_from, record.age_stopped_at if pending.reason in UNDECIDED else None)
+        return age._replace(age_stopped_at=age.age_stopped_at or now)
+    return age if pending.reason in UNDECIDED else age._replace(age_stopped_at=None)
+
+
+def dispatched(record: Record, now: datetime) -> Ageing:
+    """Lets the age go on. The time since an earlier stop counts as for `waiting`."""
+    return let_go(record, now) if _is_stopped(record) else Ageing(record.aged_from, None)
+
+
+def _is_stopped(record: Record) -> bool:
+    """True while the gang waits for a reason that stops its age."""
+    return record.pending is not None and record.pending.reason in STOPS_AGE
+
+
+def _as_it_is(record: Record) -> Ageing:
+    return Ageing(record.aged_from, record.age_stopped_at)
 
 
 def paused(record: Record, until: datetime, now: datetime) -> Ageing:
     """Leaves out the time from now on in which the gang may not be dispatched."""
     if until <= now:
-        return Ageing(record.aged_from, record.age_stopped_at)
+        return _as_it_is(record)
     return Ageing(record.age_begins_at + (until - now), record.age_stopped_at)
 
 

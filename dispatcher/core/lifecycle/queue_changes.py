@@ -325,7 +325,7 @@ def begin_attempt(
         conditions=conditions,
         pending=None,
         blocked_since=None,
-        age_stopped_at=None,
+        **ageing.dispatched(record, now).fields,
         eligible_at=None,
         reason="",
         message="",

@@ -28,6 +28,8 @@ NOT_DECIDED: Final = "NotDecided"
 """The search for places for all pods ended at its bound, even in the cluster after all pods that end have ended."""
 NEEDS_POTENTIAL: Final = "NeedsPotentialNodes"
 """The gang would fit only with potential nodes, of pools that are not trusted now or for which none is dispatched."""
+REQUIRED_PODS_MISSING: Final = "RequiredPodsMissing"
+"""Its pods require other pods beside them by affinity, and the cluster has none: see `core.scheduling.pods_there`."""
 DEVICE_CLAIMS_NOT_COUNTED: Final = "DeviceClaimsNotCounted"
 """Its pods get devices by resource claims: they are no resource of nodes, so nothing says whether the gang fits."""
 NO_CLUSTER: Final = "NoCluster"
@@ -134,6 +136,8 @@ class Reason(Struct, frozen=True):
 
     An operator may end this, too: by a queue, a kind or a larger node that was not there.
     """
+    stops_age: bool = False
+    """It could not run, however much capacity there was, and its author may end that without changing it."""
 
 
 REASONS: Final = {
@@ -151,6 +155,7 @@ REASONS: Final = {
         Reason(LARGER_THAN_CLUSTER, is_too_large=True, needs_another_place=True),
         Reason(NOT_DECIDED, is_undecided=True),
         Reason(NEEDS_POTENTIAL, waits_for_room=True),
+        Reason(REQUIRED_PODS_MISSING, stops_age=True),
         Reason(DEVICE_CLAIMS_NOT_COUNTED),
         Reason(NO_CLUSTER, waits_for_room=True, ends_with_others=True),
         Reason(AWAITING_RELEASE, waits_for_room=True, ends_with_others=True),
@@ -224,3 +229,4 @@ TOO_LARGE: Final = codes(lambda each: each.is_too_large)
 IN_NO_QUEUE: Final = codes(lambda each: each.is_in_no_queue)
 UNDECIDED: Final = codes(lambda each: each.is_undecided)
 NEEDS_ANOTHER_PLACE: Final = codes(lambda each: each.needs_another_place)
+STOPS_AGE: Final = codes(lambda each: each.stops_age)

@@ -28,6 +28,8 @@ WELL_KNOWN_TOPOLOGIES: Final = frozenset(
 EXCLUDING: Final = frozenset({LabelOperator.NOT_IN, LabelOperator.DOES_NOT_EXIST})
 """The conditions that pods without the label satisfy."""
 _ANY_TOPOLOGY: Final = ""
+_MOST_NAMED: Final = 5
+"""Namespaces that a message names; the others are counted."""
 
 
 class PodTerm(Struct, frozen=True, cache_hash=True):
@@ -62,6 +64,15 @@ class PodTerm(Struct, frozen=True, cache_hash=True):
             if each.operator is LabelOperator.IN and len(each.values) == 1:
                 return each.key, each.values[0]
         return (keys[0].key, None) if keys else None
+
+    def __str__(self) -> str:
+        """The selected pods in words that follow "a pod"."""
+        labels = f"with {', '.join(map(str, self.conditions))}" if self.conditions else "with any labels"
+        if self.namespaces is None:
+            return f"{labels} of any namespace"
+        names = sorted(self.namespaces)
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        return f"{labels} of namespace {', '.join(names[:_MOST_NAMED])}{more}"
 
     def in_namespace(self, namespace: str) -> PodTerm:
         """The term of a pod in that namespace, if it was read without one."""

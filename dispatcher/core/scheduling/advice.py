@@ -34,6 +34,7 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pending_reasons import (
     DEVICE_CLAIMS_NOT_COUNTED,
     LARGER_THAN_QUOTA,
+    REQUIRED_PODS_MISSING,
     WAITS_FOR_QUOTA,
     codes,
 )
@@ -85,7 +86,7 @@ _LAST_NAME: Final = "~added"
 """A name of added nodes that comes after nearly every other: a repair must not depend on the name."""
 
 _REFUSED: Final = codes(lambda each: each.is_refused_by_queue)
-NEVER_ON_A_CLUSTER: Final = _REFUSED | {LARGER_THAN_QUOTA}
+NEVER_ON_A_CLUSTER: Final = _REFUSED | {LARGER_THAN_QUOTA, REQUIRED_PODS_MISSING}
 """Reasons that no change of a cluster and no running gang has a part in."""
 _SHORT_OF_QUOTA: Final = codes(lambda each: each.more_quota_may_help)
 

@@ -18,6 +18,7 @@ from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.model import potential
 from dispatcher.core.model.failures import UNDECIDED_BY_ERROR
 from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.nodes import WhyBeside
 from dispatcher.core.model.pending_reasons import (
     DEVICE_CLAIMS_NOT_COUNTED,
     INSUFFICIENT,
@@ -27,8 +28,10 @@ from dispatcher.core.model.pending_reasons import (
     NO_CLUSTER,
     NOT_DECIDED,
     NOT_SELECTED,
+    REQUIRED_PODS_MISSING,
     RESERVED,
 )
+from dispatcher.core.model.pod_terms import attraction_of
 from dispatcher.core.model.potential import FULL_TRUST, Trust
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record
@@ -66,12 +69,12 @@ class ClusterShortfall(Struct, frozen=True, gc=False):  # as `Shortfall`
 
     @property
     def may_fit_later(self) -> bool:
-        """True if the gang fits once other gangs end; False if only more nodes help, or if nobody knows."""
-        return self.reason not in {LARGER_THAN_CLUSTER, NOT_DECIDED, NEEDS_POTENTIAL}
+        """True if the gang fits once other gangs end; False if only more nodes or other pods help, or nobody knows."""
+        return self.reason not in {LARGER_THAN_CLUSTER, NOT_DECIDED, NEEDS_POTENTIAL, REQUIRED_PODS_MISSING}
 
     def resource(self, gang: Gang) -> str:
-        """The scarcest resource; empty if the capacity is only kept for another."""
-        if self.reason == RESERVED:
+        """The scarcest resource; empty if the capacity is only kept for another, or is not all that is missing."""
+        if self.reason in {RESERVED, REQUIRED_PODS_MISSING}:
             return ""
         return self.shortfall.scarcest(gang.in_cluster(self.cluster))[0]
 
@@ -107,8 +110,13 @@ def short_when_empty(
 def short_of_room(
     cluster: str, gang: Gang, capacity: CapacitySnapshot, shortfall: Shortfall
 ) -> ClusterShortfall:
-    """The shortfall of a gang that does not fit the free capacity of a cluster, and would fit the empty one."""
+    """The shortfall of a gang that does not fit the free capacity of a cluster, and would fit the empty one.
+
+    Of an empty one that is true as far as the pods may come that its affinity requires.
+    """
     traits = None if capacity.nodes is None else capacity.nodes.traits
+    if shortfall.compared is not None and _missing_pods(shortfall.compared) is not None:
+        return ClusterShortfall(cluster, REQUIRED_PODS_MISSING, shortfall)
     if not shortfall.needs:
         return ClusterShortfall(cluster, INSUFFICIENT, shortfall, traits=traits)
     lacks_nodes = shortfall_in_empty(gang, capacity.of_nodes()) is not None
@@ -272,6 +280,9 @@ def rejection_of(gang: Gang, short: ClusterShortfall) -> Rejection:
         message = f"the free capacity there is reserved for {short.keeper}, which has waited past the starvation bound"
         return Rejection(short.cluster, RESERVED, message)
     gang = short.shortfall.compared or gang.in_cluster(short.cluster)
+    if short.reason == REQUIRED_PODS_MISSING:
+        message = one_line(f"{_missing_pods(gang)}; its age counts once there is one")
+        return Rejection(short.cluster, REQUIRED_PODS_MISSING, message)
     if short.reason == NEEDS_POTENTIAL:
         message = one_line("; ".join(_needed("needs", gang, short)))
         return Rejection(short.cluster, NEEDS_POTENTIAL, message, short.resource(gang))
@@ -280,6 +291,20 @@ def rejection_of(gang: Gang, short: ClusterShortfall) -> Rejection:
     also = _needed("would also fit with", gang, short) if short.shortfall.needs else []
     message = "; ".join([*parts, *_exclusions(subject, short.traits), *map(one_line, also)])
     return Rejection(short.cluster, short.reason, message, short.resource(gang))
+
+
+def _missing_pods(gang: Gang) -> str | None:
+    """That no pod is on any node which the affinity of a pod set requires; None if one is, for each pod set.
+
+    The gang has the conditions on its nodes by the pods that are there.
+    """
+    for pods in gang.pod_sets:
+        for each in pods.nodes.beside if pods.attracts else ():
+            if each.why is WhyBeside.ATTRACTS and not each.domains:
+                whose = f"the pods of {pods.path}" if pods.path else "its pods"
+                required = attraction_of(pods.attracts)
+                return f"{whose} require a pod {required} in their {each.topology}, and there is none"
+    return None
 
 
 def _needed(verb: str, gang: Gang, short: ClusterShortfall) -> list[str]:

@@ -24,7 +24,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from dispatcher.core.model.bounded_dict import BoundedDict
-from dispatcher.core.model.pending_reasons import INTERNAL_ERROR, NOT_DECIDED, TOO_LARGE
+from dispatcher.core.model.pending_reasons import (
+    INTERNAL_ERROR,
+    NOT_DECIDED,
+    REQUIRED_PODS_MISSING,
+    TOO_LARGE,
+)
 from dispatcher.core.model.record import Record
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.placement_bounds import MOST_ORDERED, MOST_STEPS_IN_ALL
@@ -38,7 +43,7 @@ STEPS_OF_TRIAL: Final = 5
 CHEAP: Final = 20
 """Steps up to which a decision is cheap, and counts nothing: about a millisecond."""
 _MOST_KNOWN: Final = 20_000
-_NEVER_HEADS: Final = TOO_LARGE | {NOT_DECIDED, INTERNAL_ERROR}
+_NEVER_HEADS: Final = TOO_LARGE | {NOT_DECIDED, INTERNAL_ERROR, REQUIRED_PODS_MISSING}
 """Reasons of gangs that may cost a search, and wait whatever runs: they block no gang of a strict queue."""
 
 

@@ -39,6 +39,7 @@ CLUSTERS = {
     pending_reasons.NAME_TAKEN,
     pending_reasons.CLASS_MISSING,
     pending_reasons.PROVISIONING_FAILED,
+    pending_reasons.REQUIRED_PODS_MISSING,
 }
 QUOTA = {
     pending_reasons.INSUFFICIENT_QUOTA,

@@ -91,6 +91,7 @@ NOWHERE: Final = waits_for(NOT_FOUND)
 SHORT: Final = waits_for(WAITS)
 TOO_LARGE_FOR_IT: Final = waits_for(Pending("LargerThanQuota", "needs 16, at most 12", queue="ghost"))
 UNSURE: Final = waits_for(Pending("NotDecided", "not decided within 6000 steps"))
+ALONE: Final = waits_for(Pending("RequiredPodsMissing", "its pods require a pod with app=server"))
 OWN, OF_QUEUE = lacks("staged", is_authors_own=True), lacks("budget", is_authors_own=False)
 
 
@@ -145,6 +146,29 @@ def lived(record: Record, life: Sequence[tuple[float, Step]]) -> Record:
         pytest.param([(1, OF_QUEUE), (600, OWN), (700, approve)], 100, id="then-one-of-its-author"),
         pytest.param([(1, OWN), (600, move), (700, approve)], 699, id="moved-while-it-lacked-one"),
         pytest.param([(1, OWN), (600, suspend), (700, resume)], 699, id="lacked-one-then-suspended"),
+        pytest.param([(1, ALONE), (600, SHORT)], 599, id="lacked-a-required-pod"),
+        pytest.param([(1, ALONE), (600, dispatch)], 599, id="lacked-one-until-its-dispatch"),
+        pytest.param([(1, ALONE), (9, SHORT), (20, ALONE), (600, SHORT)], 588, id="lacked-one-twice"),
+        pytest.param([(1, ALONE), (600, stop_evaluation), (700, SHORT)], 599, id="then-behind-others"),
+        pytest.param(
+            [(1, ALONE), (600, stop_evaluation), (700, move)], 699, id="then-behind-others-and-moved"
+        ),
+        pytest.param([(1, ALONE), (600, UNSURE), (650, ALONE), (700, dispatch)], 649, id="then-not-decided"),
+        pytest.param(
+            [(1, NOWHERE), (300, ALONE), (600, SHORT)], 300, id="its-queue-was-made-and-it-lacked-one"
+        ),
+        pytest.param(
+            [(1, ALONE), (300, NOWHERE), (600, SHORT)], 299, id="lacked-one-then-its-queue-was-made"
+        ),
+        pytest.param([(1, ALONE), (300, NOWHERE), (600, move)], 599, id="lacked-one-then-moved"),
+        pytest.param([(1, ALONE), (600, move), (601, SHORT)], 600, id="moved-while-it-lacked-a-required-pod"),
+        pytest.param(
+            [(1, ALONE), (600, suspend), (700, resume)], 699, id="lacked-a-required-pod-then-suspended"
+        ),
+        pytest.param(
+            [(1, ALONE), (600, OF_QUEUE), (700, approve)], 599, id="lacked-a-required-pod-then-approval"
+        ),
+        pytest.param([(1, ALONE), (600, OWN), (700, approve)], 699, id="lacked-a-required-pod-then-its-own"),
     ],
 )
 def test_age_stands_still_while_its_author_keeps_a_gang_back(
@@ -162,6 +186,8 @@ def test_age_stands_still_while_its_author_keeps_a_gang_back(
         pytest.param([(1, suspend), (2, resume)], id="resumed"),
         pytest.param([(1, OWN), (2, approve)], id="approved"),
         pytest.param([(1, NOWHERE), (2, SHORT)], id="lacks-capacity"),
+        pytest.param([(1, ALONE), (2, SHORT)], id="lacks-capacity-and-no-pod"),
+        pytest.param([(1, ALONE), (2, dispatch)], id="dispatched-once-the-pod-was-there"),
     ],
 )
 def test_age_goes_on_once_nothing_but_capacity_keeps_a_gang_back(life: Sequence[tuple[float, Step]]) -> None:

@@ -305,8 +305,8 @@ def test_required_pods_may_still_come_to_an_empty_cluster() -> None:
         ),
         pytest.param(
             gang(DB, term(ZONE, app="web")),
-            [],
-            "4 of 4 nodes excluded: 4 without the other pods that its affinity requires",
+            [("b1", WEB)] * 8,
+            "3 of 4 nodes excluded: 3 without the other pods that its affinity requires",
             id="affinity",
         ),
     ],
@@ -322,6 +322,73 @@ def test_message_counts_the_nodes_that_other_pods_close(
     )
     assert isinstance(refused, Refused)
     assert refused.pending.message.endswith(words)
+
+
+@pytest.mark.parametrize("is_full", [False, True], ids=["free", "full"])
+@pytest.mark.parametrize(
+    ("asked", "pods", "words"),
+    [
+        pytest.param(
+            gang(DB, term(ZONE, app="web")), [], "with app=web of namespace ns in their zone", id="no-pod"
+        ),
+        pytest.param(
+            gang(DB, term(ZONE, app="web")),
+            [("bare", WEB), ("gone", WEB), ("a1", sort(namespace="other", app="web"))],
+            "with app=web of namespace ns in their zone",
+            id="in-no-zone-on-no-node-and-of-another-namespace",
+        ),
+        pytest.param(
+            gang(DB, term(ZONE, app="web"), term(namespaces=None, tier="front")),
+            [("a1", WEB)],
+            f"with app=web, tier=front of namespace ns in their {HOSTNAME}",
+            id="all-terms-of-one-pod",
+        ),
+        pytest.param(
+            gang(DB, term(namespaces=[f"n{number}" for number in range(7)])),
+            [],
+            f"with any labels of namespace n0, n1, n2, n3, n4 and 2 more in their {HOSTNAME}",
+            id="many-namespaces",
+        ),
+        pytest.param(
+            gang(DB, term(namespaces=None, app="web")),
+            [],
+            f"with app=web of any namespace in their {HOSTNAME}",
+            id="any",
+        ),
+    ],
+)
+def test_gang_without_a_pod_that_its_affinity_requires_waits_for_that_and_blocks_no_other(
+    asked: Gang, pods: list[tuple[str, PodSort]], words: str, *, is_full: bool
+) -> None:
+    ledger = ledger_of(*pods)
+    ledger.follow(followed_by(asked.pod_sets))
+    for node in ZONES if is_full else ():
+        ledger.set_pod(Pod(f"full-{node}", CPU * 8, node, PodPhase.RUNNING, sort=sort()))
+    snapshots = make_snapshots(hub=ledger.snapshot())
+    refused = CycleState(snapshots, lambda record: record.uid).place(make_record(gang=asked))
+    assert isinstance(refused, Refused)
+    assert refused.pending.reason == "RequiredPodsMissing"
+    assert f"its pods require a pod {words}, and there is none" in refused.pending.message
+    assert (refused.may_be_head, refused.nearest.resource) == (False, "")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(gang(DB, term(ZONE, app="web")), id="required-pods-are-there"),
+        pytest.param(gang(WEB, term(ZONE, app="web")), id="its-own-pods-are-required"),
+        pytest.param(gang(sort(term(ZONE, app="web"))), id="repelled-everywhere"),
+    ],
+)
+def test_gang_lacks_room_alone_once_the_pods_are_there_that_its_affinity_requires(asked: Gang) -> None:
+    ledger = ledger_of(("a1", WEB))
+    ledger.follow(followed_by(asked.pod_sets))
+    for node in ZONES:
+        ledger.set_pod(Pod(f"full-{node}", CPU * 8, node, PodPhase.RUNNING, sort=sort()))
+    snapshots = make_snapshots(hub=ledger.snapshot())
+    refused = CycleState(snapshots, lambda record: record.uid).place(make_record(gang=asked))
+    assert isinstance(refused, Refused)
+    assert (refused.pending.reason, refused.may_fit_later) == ("InsufficientResources", True)
 
 
 def test_gang_without_affinity_is_compared_as_it_is_where_no_pod_has_affinity() -> None:
