@@ -156,7 +156,7 @@ REASONS: Final = {
         Reason(NOT_DECIDED, is_undecided=True),
         Reason(NEEDS_POTENTIAL, waits_for_room=True),
         Reason(REQUIRED_PODS_MISSING, stops_age=True),
-        Reason(DEVICE_CLAIMS_NOT_COUNTED),
+        Reason(DEVICE_CLAIMS_NOT_COUNTED, needs_another_place=True),
         Reason(NO_CLUSTER, waits_for_room=True, ends_with_others=True),
         Reason(AWAITING_RELEASE, waits_for_room=True, ends_with_others=True),
         Reason(NOT_EVALUATED, waits_for_room=True, more_quota_may_help=True, is_undecided=True),

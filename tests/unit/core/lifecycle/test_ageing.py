@@ -90,6 +90,7 @@ def lacks(*names: str, is_authors_own: bool) -> Step:
 NOWHERE: Final = waits_for(NOT_FOUND)
 SHORT: Final = waits_for(WAITS)
 TOO_LARGE_FOR_IT: Final = waits_for(Pending("LargerThanQuota", "needs 16, at most 12", queue="ghost"))
+UNCOUNTED: Final = waits_for(Pending("DeviceClaimsNotCounted", "acme.com/card: not counted", cluster="hub"))
 UNSURE: Final = waits_for(Pending("NotDecided", "not decided within 6000 steps"))
 ALONE: Final = waits_for(Pending("RequiredPodsMissing", "its pods require a pod with app=server"))
 OWN, OF_QUEUE = lacks("staged", is_authors_own=True), lacks("budget", is_authors_own=False)
@@ -122,6 +123,10 @@ def lived(record: Record, life: Sequence[tuple[float, Step]]) -> Record:
         pytest.param([(1, TOO_LARGE_FOR_IT), (600, move)], 599, id="moved-from-a-queue-without-its-quota"),
         pytest.param([(1, NOWHERE), (5, TOO_LARGE_FOR_IT), (600, move)], 599, id="in-vain-for-two-reasons"),
         pytest.param([(1, NOWHERE), (600, suspend), (700, resume)], 699, id="suspended-in-vain"),
+        pytest.param(
+            [(1, UNCOUNTED), (600, redirect)], 599, id="redirected-from-devices-that-nothing-counts"
+        ),
+        pytest.param([(1, UNCOUNTED), (600, SHORT)], 0, id="its-devices-are-counted"),
         pytest.param([(1, NOWHERE), (600, SHORT)], 0, id="its-queue-was-made"),
         pytest.param([(1, NOWHERE), (600, SHORT), (700, move)], 0, id="its-queue-was-made-before-it-left"),
         pytest.param([(1, NOWHERE), (600, stop_evaluation), (700, move)], 699, id="then-behind-another-one"),

@@ -96,6 +96,7 @@ def test_every_constant_has_its_row() -> None:
             {
                 *(
                     "ClusterNotSelected",
+                    "DeviceClaimsNotCounted",
                     "KindNotInstalled",
                     "NameTaken",
                     "NamespaceMissing",
