@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from dispatcher.api.document import Entry
 from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.model.document import Entry
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.growth import GrowthRequest, GrowthTrust, PodRef, Shrinking
 from dispatcher.core.model.nodes import (

@@ -19,8 +19,8 @@ from typing import Final
 import orjson
 from sqlalchemy import Table, TextClause, text
 
+from dispatcher.api.document import DocumentError
 from dispatcher.core.intake.labels import ClassValue
-from dispatcher.core.model.document import DocumentError
 from dispatcher.core.queues.declaration import parse_dispatch_queue, write_queue
 from dispatcher.core.queues.leaf_quota import LeafQuota
 from dispatcher.core.queues.queue import Queue

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dispatcher.api.document import DocumentError, Entry
 from dispatcher.cli.files.documents import read_kinds, refused
 from dispatcher.core.kinds import declaration
 from dispatcher.core.kinds.built_in import ROWS
 from dispatcher.core.kinds.declaration import MOST_KINDS, MOST_POD_SETS, MOST_WORDS, read_declarations
 from dispatcher.core.kinds.registry import PODLESS
-from dispatcher.core.model.document import DocumentError, Entry
 from tests.commands import Run, runner
 
 CHECKOUT = Path(__file__).parents[2]

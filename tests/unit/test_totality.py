@@ -20,6 +20,7 @@ from dispatcher import errors
 from dispatcher.api.annotations import fault_tolerance, submitter_of
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.conditions import approvals_in, granted_in
+from dispatcher.api.document import DocumentError, Entry
 from dispatcher.api.membercluster import parse_member_cluster
 from dispatcher.api.mutable_spec import mutable_spec
 from dispatcher.api.names import CLUSTER_SELECTOR, HUB_ANNOTATION, ITEM_ANNOTATION, UID_LABEL
@@ -52,7 +53,6 @@ from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.kinds.template_fields import warning as server_fields_warning
 from dispatcher.core.kinds.template_fields import without_server_fields
 from dispatcher.core.model.clock import time_in
-from dispatcher.core.model.document import DocumentError, Entry
 from dispatcher.core.queues.declaration import parse_dispatch_queue
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.quota_subtrees import read_quota_subtrees

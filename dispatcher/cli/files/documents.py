@@ -256,9 +256,9 @@ def read_kinds(file: str) -> Kinds:
     Raises `InvalidFile`, with one line that names the file and the place.
     """
     # Imported here, because most files have no kinds.
+    from dispatcher.api.document import DocumentError, Entry
     from dispatcher.core.kinds.declaration import read_declarations
     from dispatcher.core.kinds.registry import BUILT_IN, Kinds
-    from dispatcher.core.model.document import DocumentError, Entry
 
     if not file:
         return BUILT_IN

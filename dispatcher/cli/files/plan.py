@@ -82,9 +82,9 @@ def plan(file: str, output: Output | None, repairs: bool) -> None:
     the waiting gang.
     """
     # Imported here, because other commands do not need it and importing takes most of their time.
+    from dispatcher.api.document import DOCUMENT, DocumentError
     from dispatcher.cli.files.documents import read_document, refused
     from dispatcher.cli.files.plan_report import PlanReport
-    from dispatcher.core.model.document import DOCUMENT, DocumentError
     from dispatcher.core.scheduling.advice import advise
     from dispatcher.core.scheduling.scenario import parse_scenario
     from dispatcher.core.scheduling.sharing.cycle import Drained

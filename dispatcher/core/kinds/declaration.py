@@ -24,13 +24,13 @@ from typing import Final
 
 from msgspec import Struct
 
+from dispatcher.api.document import Entry
 from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import is_subdomain
 from dispatcher.core.kinds.built_in import ROWS, KnownKind
 from dispatcher.core.kinds.fields import Field
 from dispatcher.core.kinds.object_status import Rule, conditions_end, phase_ends
 from dispatcher.core.kinds.pods.pod_rules import Kind, PodRule, in_order_always
-from dispatcher.core.model.document import Entry
 
 MOST_KINDS: Final = 20
 """Declared kinds are always watched, as the built-in ones are, and each watch keeps a connection."""

@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
+from dispatcher.api.document import Entry
 from dispatcher.api.syntax import LONGEST_LABEL, LONGEST_SUBDOMAIN, is_qualified_name
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 
@@ -63,6 +64,22 @@ def amount(resource: str, value: object) -> int:
 def resource_amounts(quantities: Mapping[str, object]) -> Resources:
     """Read a Kubernetes ResourceList (a node's allocatable, say) in base units."""
     return Resources({name: amount(name, value) for name, value in quantities.items()})
+
+
+def amount_in(entry: Entry, resource: str) -> int | None:
+    """The quantity of a resource in a document, in base units; None if absent. Raises `DocumentError` at its place."""
+    if entry.value is None:
+        return None
+    try:
+        return amount(resource, entry.value)
+    except QuantityError as error:
+        entry.fail(str(error).removeprefix(f"{resource}: "))
+
+
+def amounts_in(entry: Entry) -> Resources:
+    """The quantities of a document by resource, in base units. Raises `DocumentError` at the place of one."""
+    found = {key: amount_in(entry.child(key), key) for key in entry.fields()}
+    return Resources({key: value for key, value in found.items() if value is not None})
 
 
 def check_resource_name(name: object) -> None:

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from dispatcher.api.conditions import MOST_APPROVALS, approval_problem
+from dispatcher.api.document import LARGEST_INTEGER, Entry
 from dispatcher.api.provisioning import (
     ACCEPT_WITHIN,
     LONGEST_PARAMETER,
@@ -25,8 +26,7 @@ from dispatcher.api.provisioning import (
 )
 from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import is_subdomain
-from dispatcher.core.model.document import LARGEST_INTEGER, Entry
-from dispatcher.core.model.quantity import QuantityError, check_resource_name
+from dispatcher.core.model.quantity import QuantityError, amount_in, check_resource_name
 from dispatcher.core.queues.queue import (
     MOST_RESOURCES,
     Elastic,
@@ -202,7 +202,7 @@ def _quotas(entry: Entry, resources: Sequence[str]) -> dict[str, Quota]:
 
 
 def _quota(entry: Entry, resource: str) -> Quota:
-    nominal, borrowing, lending = (entry.child(key).amount_of(resource) for key in QUOTA_FIELDS)
+    nominal, borrowing, lending = (amount_in(entry.child(key), resource) for key in QUOTA_FIELDS)
     if nominal is None:
         entry.child("nominalQuota").fail("is required")
     return Quota(nominal, borrowing, lending)

@@ -18,8 +18,8 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dispatcher.api.document import DocumentError
 from dispatcher.api.names import DEFAULT_QUEUE
-from dispatcher.core.model.document import DocumentError
 from dispatcher.core.queues.declaration import parse_dispatch_queue
 from dispatcher.core.queues.forest import Defaults, Forest, last_valid_places
 from dispatcher.core.queues.queue import Access, Queue

@@ -25,9 +25,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from dispatcher.api.document import DocumentError, Entry
 from dispatcher.api.selector import EVERYTHING
 from dispatcher.api.spec_errors import one_line, quoted
-from dispatcher.core.model.document import DocumentError, Entry
+from dispatcher.core.model.quantity import amount_in
 from dispatcher.core.queues.declaration import resource_names
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, WithinQueue
 from dispatcher.text import name_of
@@ -172,7 +173,7 @@ def _queue(tree: str, parent: str | None, child: Entry) -> Queue:
 
 
 def _quotas(requests: Entry, borrowing_limit: int | None) -> dict[str, Quota]:
-    amounts = {name: requests.child(name).amount_of(name) for name in resource_names(requests)}
+    amounts = {name: amount_in(requests.child(name), name) for name in resource_names(requests)}
     return {name: Quota(amount, borrowing_limit) for name, amount in amounts.items() if amount is not None}
 
 

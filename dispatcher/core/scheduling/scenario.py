@@ -16,17 +16,17 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from dispatcher.api.document import LARGEST_INTEGER, Entry
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.api.potential import MOST_POOLS, OnPotential
 from dispatcher.api.spec_errors import quoted
 from dispatcher.core.lifecycle.approvals import pending_without
-from dispatcher.core.model.document import LARGEST_INTEGER, Entry
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.growth import SurplusPod
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
 from dispatcher.core.model.potential import PotentialPool, Trust
 from dispatcher.core.model.preemption import PREEMPT_LOWER, PREEMPT_NEVER
-from dispatcher.core.model.quantity import amount, in_words
+from dispatcher.core.model.quantity import amount, amounts_in, in_words
 from dispatcher.core.model.record import Attempt, Growth, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import PODS, Resources, sum_of
@@ -235,7 +235,7 @@ def _cluster(entry: Entry) -> Cluster:
         nodes=tuple(_nodes(entry.child("nodes"))),
         labels=entry.child("labels").labels(),
         closed=Closed(closed.text(), f"it is closed: {closed.text()}") if closed.text() else None,
-        reserve=entry.child("reserve").amounts(),
+        reserve=amounts_in(entry.child("reserve")),
         pools=tuple(_pools(entry.child("potential"))),
         trust=Trust(OnPotential(entry.child("onPotential").one_of(_POLICIES, OnPotential.DISPATCH))),
     )
@@ -256,7 +256,7 @@ def _pools(entries: Entry) -> Iterator[PotentialPool]:
         taken.add(name.name())
         shape = Node(
             "",
-            node.child("allocatable").amounts(),
+            amounts_in(node.child("allocatable")),
             taints=tuple(map(_taint, node.child("taints").elements())),
             labels=node.child("labels").labels(),
         )
@@ -278,10 +278,10 @@ def _nodes(entries: Entry) -> Iterator[Node]:
         _check_shape(entry)
         known = Node(
             name.name(),
-            allocatable.amounts(),
+            amounts_in(allocatable),
             taints=tuple(map(_taint, entry.child("taints").elements())),
             labels=entry.child("labels").labels(),
-            most_pods=allocatable.amounts()[PODS] if allocatable.child(PODS).value is not None else None,
+            most_pods=amounts_in(allocatable)[PODS] if allocatable.child(PODS).value is not None else None,
         )
         written = [known.name]
         if count.value is not None:
@@ -471,20 +471,20 @@ def _gang(entry: Entry, pod_sets: tuple[PodSet, ...]) -> Gang:
     if entry.child("pods").value is None:
         if demand.value is None:
             entry.fail("demand or pods is required")
-        one_pod = Resources({name: value for name, value in demand.amounts().items() if name != PODS})
-        return Gang(demand.amounts(), 1, (PodSet(1, one_pod),))
+        one_pod = Resources({name: value for name, value in amounts_in(demand).items() if name != PODS})
+        return Gang(amounts_in(demand), 1, (PodSet(1, one_pod),))
     pods = sum(each.count for each in pod_sets)
     total = sum_of(each.total for each in pod_sets)
-    return Gang(total if demand.value is None else demand.amounts(), pods, pod_sets)
+    return Gang(total if demand.value is None else amounts_in(demand), pods, pod_sets)
 
 
 def _pod_set(entry: Entry) -> PodSet:
     requests = entry.child("requests")
-    if PODS in requests.amounts():
+    if PODS in amounts_in(requests):
         requests.child(PODS).fail("cannot be requested: each pod counts as one")
     return PodSet(
         entry.child("count").integer(1, most=MOST_PODS_OF_A_SET),
-        requests.amounts(),
+        amounts_in(requests),
         tuple(map(_toleration, entry.child("tolerations").elements())),
         NodeRequirements(tuple(sorted(entry.child("nodeSelector").labels().items()))),
     )

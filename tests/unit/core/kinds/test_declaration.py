@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject, parse_spec
+from dispatcher.api.document import DocumentError, Entry
 from dispatcher.core.kinds.breakdown import breakdown_of
 from dispatcher.core.kinds.built_in import KnownKind
 from dispatcher.core.kinds.completion import CompletionRule, completion_rule
@@ -26,7 +27,6 @@ from dispatcher.core.kinds.pods.podsets import Pods, pods_of
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.policy import policy_of
 from dispatcher.core.lifecycle.removal import takes_capacity
-from dispatcher.core.model.document import DocumentError, Entry
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.resources import Resources
 from tests.builders import gang_of, make_ref

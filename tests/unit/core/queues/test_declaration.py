@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.api.document import DocumentError, Entry
 from dispatcher.api.provisioning import ProvisioningClass, RetryRule
 from dispatcher.api.selector import EVERYTHING, Requirement, Selector, SelectorOperator
-from dispatcher.core.model.document import DocumentError, Entry
 from dispatcher.core.queues.declaration import parse_dispatch_queue, read_queue
 from dispatcher.core.queues.queue import (
     MOST_RESOURCES,

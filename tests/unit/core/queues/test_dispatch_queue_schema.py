@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from dispatcher.api.conditions import CONDITION_TYPE, LONGEST_APPROVAL, MOST_APPROVALS, OUR_TYPES
+from dispatcher.api.document import DocumentError
 from dispatcher.api.provisioning_schema import WrittenProvisioning
-from dispatcher.core.model.document import DocumentError
 from dispatcher.core.queues.declaration import (
     FIELDS,
     PREEMPTION_FIELDS,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from dispatcher.api.document import Entry
 from dispatcher.api.selector import EVERYTHING
-from dispatcher.core.model.document import Entry
 from dispatcher.core.queues.declaration import read_queue
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, WithinQueue
 from dispatcher.core.queues.quota_subtrees import Problem, QuotaTrees, leaves_of, read_quota_subtrees

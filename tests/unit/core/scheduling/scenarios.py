@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dispatcher.core.model.document import DocumentError
+from dispatcher.api.document import DocumentError
 from dispatcher.core.model.quantity import amount
 from dispatcher.core.scheduling.scenario import parse_scenario
 

@@ -13,7 +13,7 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dispatcher.core.model.document import DocumentError
+from dispatcher.api.document import DocumentError
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pending_reasons import DEVICE_CLAIMS_NOT_COUNTED
 from dispatcher.core.model.resources import Resources

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 
-from dispatcher.core.model.document import DocumentError
+from dispatcher.api.document import DocumentError
 from dispatcher.core.model.pending_reasons import INSUFFICIENT_QUOTA, LARGER_THAN_QUOTA, OVER_NOMINAL_QUOTA
 from dispatcher.core.model.resources import LARGEST_AMOUNT
 from dispatcher.core.scheduling.advice import MOST_REPAIRS, NO_ADVICE, Advice, advise, advise_one

@@ -12,9 +12,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.api.document import DocumentError
 from dispatcher.api.potential import OnPotential
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.model.document import DocumentError
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
 from dispatcher.core.model.potential import PotentialPool, Trust

@@ -17,8 +17,6 @@ from msgspec import Struct
 from dispatcher.api.selector import Selector, parse_selector
 from dispatcher.api.spec_errors import SpecError, joined, one_line, quoted
 from dispatcher.api.syntax import LONGEST_SUBDOMAIN
-from dispatcher.core.model.quantity import QuantityError, amount
-from dispatcher.core.model.resources import Resources
 
 DOCUMENT: Final = "document"
 """The place of an error about the whole document."""
@@ -155,17 +153,6 @@ class Entry(Struct, frozen=True):
             self.fail(f"must be a decimal number of at least 0, not {quoted(self.value)}")
         return Fraction(written)
 
-    def amount_of(self, resource: str) -> int | None:
-        """A quantity of a resource, in base units; None if absent."""
-        return None if self.value is None else self._quantity(resource)
-
-    def amounts(self) -> Resources:
-        """Quantities by resource, in base units."""
-        written = {key: self.child(key) for key in self.fields()}
-        return Resources(
-            {key: each._quantity(key) for key, each in written.items() if each.value is not None}  # noqa: SLF001
-        )
-
     def labels(self) -> dict[str, str]:
         """Texts by name."""
         return {each: self.child(each).text() for each in self.fields()}
@@ -176,12 +163,6 @@ class Entry(Struct, frozen=True):
             return parse_selector(self.text(), self.place)
         except SpecError as error:
             self.fail(f"{error.problem}. {error.remedy}.")
-
-    def _quantity(self, resource: str) -> int:
-        try:
-            return amount(resource, self.value)
-        except QuantityError as error:
-            self.fail(str(error).removeprefix(f"{resource}: "))
 
     def _mapping(self) -> Mapping[str, Any]:
         if self.value is None:
