@@ -1,6 +1,6 @@
 """A strict reader of documents that people write, as a YAML or JSON parser returns them.
 
-An `Entry` is a value of the document with its place. Each of its methods reads one type, and raises `DocumentError` at
+An `Entry` is a value of the document with its place. Each of its methods reads one type, and raises `SpecError` at
 that place. Keys that begin with `x-` are ignored everywhere, and a null counts as an absent value.
 """
 
@@ -28,24 +28,15 @@ LONGEST_SPAN: Final = 10**10
 """Seconds; three centuries."""
 
 
-class DocumentError(ValueError):
-    """A wrong document; `place` is the path of the value, `problem` the error there."""
-
-    def __init__(self, place: str, problem: str) -> None:
-        super().__init__(f"{place}: {problem}")
-        self.place = place
-        self.problem = problem
-
-
 class Entry(Struct, frozen=True):
     """A value of the document with its place. Each method reads one type, and fails at that place."""
 
     value: Any
     place: str
 
-    def fail(self, problem: str) -> NoReturn:
-        """Raise `DocumentError` at this place."""
-        raise DocumentError(self.place or DOCUMENT, one_line(problem))
+    def fail(self, problem: str, remedy: str = "") -> NoReturn:
+        """Raise `SpecError` at this place."""
+        raise SpecError(self.place or DOCUMENT, one_line(problem), remedy)
 
     def child(self, key: str) -> Entry:
         """The value of a key; absent if there is no such key."""
@@ -159,10 +150,7 @@ class Entry(Struct, frozen=True):
 
     def selector(self) -> Selector:
         """A label selector; it selects everything if absent."""
-        try:
-            return parse_selector(self.text(), self.place)
-        except SpecError as error:
-            self.fail(f"{error.problem}. {error.remedy}.")
+        return parse_selector(self.text(), self.place)
 
     def _mapping(self) -> Mapping[str, Any]:
         if self.value is None:

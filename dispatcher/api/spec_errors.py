@@ -1,4 +1,4 @@
-"""Errors in a spec: the path, the problem and the remedy."""
+"""Errors in what people write: the path, the problem and the remedy."""
 
 import json
 from collections.abc import Mapping
@@ -9,14 +9,16 @@ __all__ = ["LONGEST_MESSAGE", "SpecError", "joined", "one_line", "quoted"]
 
 
 class SpecError(ValueError):
-    """A spec that can never be dispatched as written; the message is for its author.
+    """A spec, or another document that people write, that cannot be used as written; the message is for its author.
 
-    The message has the path, the problem and the remedy. It quotes the user's text as JSON and cut short, so that it is
-    one printable line that any database column and any log accepts.
+    The message has the path, the problem and the remedy, which is empty if the problem says what is allowed. It quotes
+    the user's text as JSON and cut short, so that it is one printable line that any database column and any log
+    accepts.
     """
 
-    def __init__(self, path: str, problem: str, remedy: str) -> None:
-        super().__init__(f"{path}: {problem}. {remedy}{'' if remedy.endswith('?') else '.'}")
+    def __init__(self, path: str, problem: str, remedy: str = "") -> None:
+        end = "" if not remedy or remedy.endswith("?") else "."
+        super().__init__(f"{path}: {problem}{'. ' if remedy else ''}{remedy}{end}")
         self.path = path
         self.problem = problem
         self.remedy = remedy

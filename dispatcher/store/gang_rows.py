@@ -146,7 +146,7 @@ def shrinking_of(value: Mapping[str, Any] | None) -> Shrinking | None:
 
 
 def class_of(value: Mapping[str, Any]) -> ProvisioningClass:
-    """The provisioning class that `write_provisioning` has written. Raises `DocumentError`, a `ValueError`."""
+    """The provisioning class that `write_provisioning` has written. Raises `SpecError`, a `ValueError`."""
     return read_provisioning(Entry(value, "provisioning"))
 
 

@@ -19,7 +19,7 @@ from typing import Final
 import orjson
 from sqlalchemy import Table, TextClause, text
 
-from dispatcher.api.document import DocumentError
+from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.intake.labels import ClassValue
 from dispatcher.core.queues.declaration import parse_dispatch_queue, write_queue
 from dispatcher.core.queues.leaf_quota import LeafQuota
@@ -110,7 +110,7 @@ def _spec_row(numbered: tuple[int, Queue]) -> mapping.Row:
 def _queue_of(name: str, spec: Mapping[str, object]) -> Queue:
     try:
         return parse_dispatch_queue({"metadata": {"name": name}, "spec": spec})
-    except DocumentError:
+    except SpecError:
         parent = spec.get("parent")
         return Queue(name, parent if isinstance(parent, str) else None)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dispatcher.api.document import DocumentError, Entry
+from dispatcher.api.document import Entry
+from dispatcher.api.spec_errors import SpecError
 from dispatcher.cli.files.documents import read_kinds, refused
 from dispatcher.core.kinds import declaration
 from dispatcher.core.kinds.built_in import ROWS
@@ -71,7 +72,7 @@ def test_kind_of_the_example_is_the_one_that_authors_are_allowed() -> None:
 
 def test_refusal_of_a_wrong_file_is_as_shown() -> None:
     wrong = yaml.safe_load(DECLARED.replace("count:", "replicas:"))
-    with pytest.raises(DocumentError) as raised:
+    with pytest.raises(SpecError) as raised:
         read_declarations(Entry(wrong, ""))
     shown = next(each for each in COMMANDS if each.startswith("dispatcher: "))
     assert shown == f"dispatcher: {refused('kinds.yaml', str(raised.value))}\n"

@@ -20,7 +20,7 @@ from dispatcher import errors
 from dispatcher.api.annotations import fault_tolerance, submitter_of
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.conditions import approvals_in, granted_in
-from dispatcher.api.document import DocumentError, Entry
+from dispatcher.api.document import Entry
 from dispatcher.api.membercluster import parse_member_cluster
 from dispatcher.api.mutable_spec import mutable_spec
 from dispatcher.api.names import CLUSTER_SELECTOR, HUB_ANNOTATION, ITEM_ANNOTATION, UID_LABEL
@@ -439,14 +439,14 @@ READERS: Final[Mapping[str, Reader]] = {
     "breakdown": Reader(APPWRAPPER, breakdown_of, (("apiVersion",),), (SpecError,)),
     "member": Reader(MEMBER, parse_member_cluster, ALWAYS, (SpecError,)),
     "declared-member": Reader(MEMBER, member.decode, ALWAYS),
-    "queue": Reader(QUEUE, parse_dispatch_queue, errors=(DocumentError,)),
+    "queue": Reader(QUEUE, parse_dispatch_queue, errors=(SpecError,)),
     "declared-queue": Reader(QUEUE, forest_of, ALWAYS),
     "quota-subtree": Reader(SUBTREE, lambda raw: read_quota_subtrees([raw])),
     "watched-subtree": Reader(
         SUBTREE, lambda raw: read_quota_subtrees([queue_watch._decoder("ibm.com/v1")(raw)]), ALWAYS
     ),
-    "kinds": Reader(DECLARED, lambda raw: read_declarations(Entry(raw, "")), errors=(DocumentError,)),
-    "scenario": Reader(SCENARIO, parse_scenario, errors=(DocumentError,)),
+    "kinds": Reader(DECLARED, lambda raw: read_declarations(Entry(raw, "")), errors=(SpecError,)),
+    "scenario": Reader(SCENARIO, parse_scenario, errors=(SpecError,)),
     "node": Reader(make_node("n"), decode_node, ALWAYS),
     "namespace": Reader(OWNED, limits._decode, ALWAYS),
     "namespace-of-member": Reader(OWNED, cluster._namespace, ALWAYS),

@@ -82,7 +82,8 @@ def plan(file: str, output: Output | None, repairs: bool) -> None:
     the waiting gang.
     """
     # Imported here, because other commands do not need it and importing takes most of their time.
-    from dispatcher.api.document import DOCUMENT, DocumentError
+    from dispatcher.api.document import DOCUMENT
+    from dispatcher.api.spec_errors import SpecError
     from dispatcher.cli.files.documents import read_document, refused
     from dispatcher.cli.files.plan_report import PlanReport
     from dispatcher.core.scheduling.advice import advise
@@ -92,8 +93,8 @@ def plan(file: str, output: Output | None, repairs: bool) -> None:
 
     try:
         world = parse_scenario(read_document(file, sys.stdin.buffer if file == STDIN else None))
-    except DocumentError as error:
-        raise refused(file, error.problem) if error.place == DOCUMENT else InvalidFile(str(error)) from error
+    except SpecError as error:
+        raise refused(file, error.problem) if error.path == DOCUMENT else InvalidFile(str(error)) from error
     known = KnownSnapshots()
     shares, outcomes = world.plan_queues(known)
     decided = [each for each in outcomes if not isinstance(each, Drained)]

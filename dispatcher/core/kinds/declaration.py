@@ -103,7 +103,7 @@ class KindDeclaration(Struct, frozen=True):
 
 
 def read_declarations(document: Entry) -> tuple[KindDeclaration, ...]:
-    """The kinds that a document declares; raises `DocumentError` at the first mistake."""
+    """The kinds that a document declares; raises `SpecError` at the first mistake."""
     document.check_keys(_FILE)
     kinds = document.child("kinds")
     if kinds.value is None:

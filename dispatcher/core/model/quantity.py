@@ -67,7 +67,7 @@ def resource_amounts(quantities: Mapping[str, object]) -> Resources:
 
 
 def amount_in(entry: Entry, resource: str) -> int | None:
-    """The quantity of a resource in a document, in base units; None if absent. Raises `DocumentError` at its place."""
+    """The quantity of a resource in a document, in base units; None if absent. Raises `SpecError` at its place."""
     if entry.value is None:
         return None
     try:
@@ -77,7 +77,7 @@ def amount_in(entry: Entry, resource: str) -> int | None:
 
 
 def amounts_in(entry: Entry) -> Resources:
-    """The quantities of a document by resource, in base units. Raises `DocumentError` at the place of one."""
+    """The quantities of a document by resource, in base units. Raises `SpecError` at the place of one."""
     found = {key: amount_in(entry.child(key), key) for key in entry.fields()}
     return Resources({key: value for key, value in found.items() if value is not None})
 

@@ -92,7 +92,7 @@ SMALLEST_PRIORITY: Final = -LARGEST_INTEGER - 1
 def parse_dispatch_queue(document: object) -> Queue:
     """The queue that a DispatchQueue declares, as the API server returns the object.
 
-    Unknown fields are ignored. Raises `DocumentError` with the place, and nothing else for any JSON.
+    Unknown fields are ignored. Raises `SpecError` with the place, and nothing else for any JSON.
     """
     top = Entry(document, "")
     name = top.child("metadata").child("name").name()
@@ -103,7 +103,7 @@ def parse_dispatch_queue(document: object) -> Queue:
 def read_queue(name: str, spec: Entry) -> Queue:
     """The queue that a spec in a scenario file declares; the caller has checked the keys of `spec`.
 
-    Raises `DocumentError`.
+    Raises `SpecError`.
     """
     resources = spec.child("resources")
     names = resources.fields()
@@ -120,7 +120,7 @@ def read_queue(name: str, spec: Entry) -> Queue:
 def resource_names(entry: Entry) -> list[str]:
     """The keys of a map by resource name, also keys that begin with `x-`.
 
-    Raises `DocumentError` for a key that is no resource name, and for more than `MOST_RESOURCES` keys.
+    Raises `SpecError` for a key that is no resource name, and for more than `MOST_RESOURCES` keys.
     """
     entry.fields()  # fails if the value is no map of texts
     names = list(entry.value or {})
@@ -129,7 +129,7 @@ def resource_names(entry: Entry) -> list[str]:
 
 
 def read_approvals(entry: Entry) -> tuple[str, ...]:
-    """The approvals of a list; none if it is absent. Raises `DocumentError`."""
+    """The approvals of a list; none if it is absent. Raises `SpecError`."""
     found: list[str] = []
     for each in entry.elements():
         name = each.text()
@@ -225,7 +225,7 @@ def _while_borrowing(entry: Entry) -> WhileBorrowing | None:
 
 
 def read_provisioning(entry: Entry) -> ProvisioningClass:
-    """The class that `provisioning` declares. Raises `DocumentError`."""
+    """The class that `provisioning` declares. Raises `SpecError`."""
     name, retry = entry.child("className"), entry.child("retry")
     if not is_subdomain(name.name()):
         name.fail("must be the name of a provisioning class, such as queued-provisioning.gke.io")

@@ -18,8 +18,8 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dispatcher.api.document import DocumentError
 from dispatcher.api.names import DEFAULT_QUEUE
+from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.queues.declaration import parse_dispatch_queue
 from dispatcher.core.queues.forest import Defaults, Forest, last_valid_places
 from dispatcher.core.queues.queue import Access, Queue
@@ -166,5 +166,5 @@ def read_dispatch_queue(document: Mapping[str, object], name: str, uid: str, cre
     status = document.get("status")
     try:
         return DispatchQueue(parse_dispatch_queue(document), uid, created, status=status)
-    except DocumentError as error:
+    except SpecError as error:
         return DispatchQueue(Queue(name, parent=_NO_QUEUE), uid, created, str(error), status)

@@ -25,9 +25,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from dispatcher.api.document import DocumentError, Entry
+from dispatcher.api.document import Entry
 from dispatcher.api.selector import EVERYTHING
-from dispatcher.api.spec_errors import one_line, quoted
+from dispatcher.api.spec_errors import SpecError, one_line, quoted
 from dispatcher.core.model.quantity import amount_in
 from dispatcher.core.queues.declaration import resource_names
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, WithinQueue
@@ -115,14 +115,14 @@ class _Reader:
         subtree, top = _subtree_name(document), Entry(document, "")
         try:
             tree = top.child("metadata").child("labels").child(TREE_LABEL).name()
-        except DocumentError as error:
+        except SpecError as error:
             self._report(subtree, error)
             return
         self.trees.add(tree)
         try:
             for parent, child in self._children(top.child("spec")):
                 self._read_child(subtree, tree, parent, child)
-        except DocumentError as error:
+        except SpecError as error:
             self.unread.add(tree)
             self._report(subtree, error)
 
@@ -135,13 +135,13 @@ class _Reader:
     def _read_child(self, subtree: str, tree: str, parent: str | None, child: Entry) -> None:
         try:
             queue = _queue(tree, parent, child)
-        except DocumentError as error:
+        except SpecError as error:
             self.unread.add(tree)
             self._report(subtree, error)
             return
         try:
             self._check_first(tree, queue, child.child("name"))
-        except DocumentError as error:
+        except SpecError as error:
             self._report(subtree, error)
             return
         self._declared_by.setdefault(queue.name, subtree)
@@ -154,7 +154,7 @@ class _Reader:
                 f"QuotaSubtree {first} declares {quoted(name.value)} of tree {quoted(tree)} differently"
             )
 
-    def _report(self, subtree: str, error: DocumentError) -> None:
+    def _report(self, subtree: str, error: SpecError) -> None:
         self.problems.append(Problem(subtree, one_line(str(error))))
 
 

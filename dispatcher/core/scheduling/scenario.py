@@ -1,7 +1,7 @@
 """Scenario files: a document of clusters, running gangs and pending gangs, read into a `World`.
 
 `docs/plan.md` has the format. The reader is strict: a document with an unknown key, a value of another type, a
-duplicate name or a negative amount is refused with `DocumentError`, which names the place. Keys that begin with `x-`
+duplicate name or a negative amount is refused with `SpecError`, which names the place. Keys that begin with `x-`
 are ignored everywhere, and `source` and `expect` at the top. A null counts as an absent value.
 
 A running gang of a queue must name one that is declared; a pending gang may name any, because the answer is then that
@@ -95,7 +95,7 @@ _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def parse_scenario(document: object) -> World:
-    """The world that a document describes, as a YAML or JSON parser returns it. Raises `DocumentError`."""
+    """The world that a document describes, as a YAML or JSON parser returns it. Raises `SpecError`."""
     top = Entry(document, "")
     top.check_keys(_TOP)
     _check_names(top)

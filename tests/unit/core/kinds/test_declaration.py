@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject, parse_spec
-from dispatcher.api.document import DocumentError, Entry
+from dispatcher.api.document import Entry
+from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.kinds.breakdown import breakdown_of
 from dispatcher.core.kinds.built_in import KnownKind
 from dispatcher.core.kinds.completion import CompletionRule, completion_rule
@@ -412,7 +413,7 @@ def test_breakdown_shows_a_single_object_of_a_declared_kind() -> None:
     ],
 )
 def test_malformed_declaration_is_refused_with_its_place(declared: object, problem: str) -> None:
-    with pytest.raises(DocumentError) as raised:
+    with pytest.raises(SpecError) as raised:
         read_declarations(Entry(declared, ""))
     assert str(raised.value) == problem
 
@@ -440,7 +441,7 @@ def test_any_declaration_is_a_row_that_reads_anything_or_a_refusal_in_one_line(
 def outcome(declared: Json, written: object) -> str:
     try:
         known = kinds(declared)
-    except DocumentError as error:
+    except SpecError as error:
         return "a refusal" if str(error).isprintable() else str(error)
     (each,) = known.declared
     assert known.state_of(each.group, each.kind, {"status": written}).message.isprintable()

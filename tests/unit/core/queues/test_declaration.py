@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.api.document import DocumentError, Entry
+from dispatcher.api.document import Entry
 from dispatcher.api.provisioning import ProvisioningClass, RetryRule
 from dispatcher.api.selector import EVERYTHING, Requirement, Selector, SelectorOperator
+from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.queues.declaration import parse_dispatch_queue, read_queue
 from dispatcher.core.queues.queue import (
     MOST_RESOURCES,
@@ -203,7 +204,7 @@ def test_fields_of_a_newer_crd_are_ignored() -> None:
     ],
 )
 def test_unknown_key_of_a_scenario_file_is_refused(spec: Json, message: str) -> None:
-    with pytest.raises(DocumentError) as caught:
+    with pytest.raises(SpecError) as caught:
         read_queue("a", Entry(spec, "queues[0]"))
     assert str(caught.value) == message
 
@@ -364,7 +365,7 @@ def test_resource_that_begins_with_x_is_limited_in_a_dispatch_queue() -> None:
     ],
 )
 def test_malformed_dispatch_queue_is_refused_with_its_place(spec: object, message: str) -> None:
-    with pytest.raises(DocumentError) as caught:
+    with pytest.raises(SpecError) as caught:
         parse_dispatch_queue(dispatch_queue(spec))
     assert str(caught.value) == message
 
@@ -381,7 +382,7 @@ def test_malformed_dispatch_queue_is_refused_with_its_place(spec: object, messag
     ],
 )
 def test_object_without_a_name_is_refused(document: object, message: str) -> None:
-    with pytest.raises(DocumentError) as caught:
+    with pytest.raises(SpecError) as caught:
         parse_dispatch_queue(document)
     assert str(caught.value) == message
 
@@ -423,7 +424,7 @@ QUOTAS = st.dictionaries(
 def test_any_spec_is_read_or_refused_in_one_short_line(spec: Any) -> None:  # noqa: ANN401
     try:
         parse_dispatch_queue(dispatch_queue(spec))
-    except DocumentError as error:
+    except SpecError as error:
         said = str(error)
     else:
         said = ""
@@ -452,9 +453,9 @@ def test_any_spec_is_read_or_refused_in_one_short_line(spec: Any) -> None:  # no
     ],
 )
 def test_absurd_spec_is_refused_at_its_place(spec: object, place: str) -> None:
-    with pytest.raises(DocumentError) as caught:
+    with pytest.raises(SpecError) as caught:
         parse_dispatch_queue(dispatch_queue(spec))
-    assert caught.value.place == place
+    assert caught.value.path == place
     assert len(str(caught.value)) < 5000
 
 

@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from dispatcher.api.conditions import CONDITION_TYPE, LONGEST_APPROVAL, MOST_APPROVALS, OUR_TYPES
-from dispatcher.api.document import DocumentError
 from dispatcher.api.provisioning_schema import WrittenProvisioning
+from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.queues.declaration import (
     FIELDS,
     PREEMPTION_FIELDS,
@@ -87,8 +87,8 @@ def is_taken(path: str, value: object) -> bool:
     """True if the reader takes this value at this path; it may only be refused there."""
     try:
         parsed(spec_with(path, value))
-    except DocumentError as error:
-        place = error.place
+    except SpecError as error:
+        place = error.path
     else:
         return True
     assert re.sub(r"\[\d+\]$", "", place) == path.replace("*", "memory")
@@ -213,7 +213,7 @@ def test_readers_of_queues_and_member_clusters_agree_on_provisioning(written: ob
     def reads(read: Callable[[], object]) -> bool:
         try:
             read()
-        except (DocumentError, ValidationError):
+        except (SpecError, ValidationError):
             return False
         return True
 
@@ -335,7 +335,7 @@ def test_schema_and_reader_agree_on_the_number_of_resources() -> None:
 
     assert SPEC["spec.resources"]["maxProperties"] == MOST_RESOURCES
     assert len(parsed({"resources": many}).resources) == MOST_RESOURCES
-    with pytest.raises(DocumentError, match=r"^spec\.resources: has 65 resources"):
+    with pytest.raises(SpecError, match=r"^spec\.resources: has 65 resources"):
         parsed({"resources": {**many, "one-more": {"nominalQuota": 1}}})
 
 
@@ -356,7 +356,7 @@ def test_rules_of_the_schema_say_what_the_reader_says() -> None:
     broken: list[Json] = [{"parent": "q"}, {"preemption": {"whileBorrowing": {}}}]
     said = []
     for spec in broken:
-        with pytest.raises(DocumentError) as caught:
+        with pytest.raises(SpecError) as caught:
             parsed(spec)
         said.append(caught.value.problem)
 

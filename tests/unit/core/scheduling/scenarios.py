@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dispatcher.api.document import DocumentError
+from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.model.quantity import amount
 from dispatcher.core.scheduling.scenario import parse_scenario
 
@@ -185,7 +185,7 @@ def _names_of(node: Json) -> list[str]:
 def _is_right(document: Json) -> bool:
     try:
         parse_scenario(document)
-    except DocumentError:
+    except SpecError:
         return False
     return True
 

@@ -13,7 +13,7 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dispatcher.api.document import DocumentError
+from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pending_reasons import DEVICE_CLAIMS_NOT_COUNTED
 from dispatcher.core.model.resources import Resources
@@ -48,7 +48,7 @@ def goes(document: Json, gang: str, fit: FitMode = FitMode.NODE) -> bool:
     """True if the gang is placed; a document that cannot be read places no gang."""
     try:
         outcomes = world_of(document, fit).plan()
-    except DocumentError:
+    except SpecError:
         return False
     return any(isinstance(each, Placed) and each.record.name == gang for each in outcomes)
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 
-from dispatcher.api.document import DocumentError
+from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.model.pending_reasons import INSUFFICIENT_QUOTA, LARGER_THAN_QUOTA, OVER_NOMINAL_QUOTA
 from dispatcher.core.model.resources import LARGEST_AMOUNT
 from dispatcher.core.scheduling.advice import MOST_REPAIRS, NO_ADVICE, Advice, advise, advise_one
@@ -35,7 +35,7 @@ def dispatched(document: Json) -> set[str]:
     """The gangs that the next cycle dispatches; a document that cannot be read dispatches no gang."""
     try:
         outcomes = parse_scenario(document).plan()
-    except DocumentError:
+    except SpecError:
         return set()
     return {each.record.name for each in outcomes if isinstance(each, Placed)}
 

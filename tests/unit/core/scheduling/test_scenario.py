@@ -12,9 +12,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.api.document import DocumentError
 from dispatcher.api.potential import OnPotential
 from dispatcher.api.selector import parse_selector
+from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
 from dispatcher.core.model.potential import PotentialPool, Trust
@@ -497,9 +497,9 @@ KNOWN = "name, queue, namespace, priority, prioritySlope, age, blocked, preempti
     ],
 )
 def test_a_wrong_document_is_refused_at_its_place(wrong: object, place: str, problem: str) -> None:
-    with pytest.raises(DocumentError) as refused:
+    with pytest.raises(SpecError) as refused:
         parse_scenario(wrong)
-    assert refused.value.place == place
+    assert refused.value.path == place
     assert refused.value.problem.startswith(problem)
     assert "\n" not in str(refused.value)
 
@@ -511,7 +511,7 @@ def test_a_document_with_any_value_replaced_is_read_or_refused(data: st.DataObje
     holder[key] = data.draw(_VALUES)
     try:
         parse_scenario(changed).plan()
-    except DocumentError as error:
+    except SpecError as error:
         assert str(error).isprintable()  # noqa: PT017  # a document that is still right is no failure
 
 
