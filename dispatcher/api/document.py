@@ -7,7 +7,7 @@ that place. Keys that begin with `x-` are ignored everywhere, and a null counts 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any, Final, NoReturn
@@ -29,22 +29,40 @@ LONGEST_SPAN: Final = 10**10
 
 
 class Entry(Struct, frozen=True):
-    """A value of the document with its place. Each method reads one type, and fails at that place."""
+    """A value of the document with its place. Each method reads one type, and fails at that place.
+
+    `step` is the last step to the value: its key or index in the entry `above`, or the path of the whole document. The
+    path is put together only for an error, because most values are right.
+    """
 
     value: Any
-    place: str
+    step: str | int = ""
+    above: Entry | None = None
+
+    @property
+    def path(self) -> str:
+        """The path of the value; empty for a document without one."""
+        steps: list[str | int] = []
+        entry = self
+        while entry.above is not None:
+            steps.append(entry.step)
+            entry = entry.above
+        path = str(entry.step)
+        for step in reversed(steps):
+            path = joined(path, step).removeprefix(".")
+        return path
 
     def fail(self, problem: str, remedy: str = "") -> NoReturn:
-        """Raise `SpecError` at this place."""
-        raise SpecError(self.place or DOCUMENT, one_line(problem), remedy)
+        """Raise `SpecError` at the path of the value."""
+        raise SpecError(self.path or DOCUMENT, one_line(problem), remedy)
 
     def child(self, key: str) -> Entry:
         """The value of a key; absent if there is no such key."""
-        return Entry(self._mapping().get(key), joined(self.place, key).removeprefix("."))
+        return Entry(self._mapping().get(key), key, self)
 
     def fields(self) -> list[str]:
         """The keys that count."""
-        return [key for key in self._mapping() if not key.startswith("x-")]
+        return [key for key in self._texts() if not key.startswith("x-")]
 
     def children(self) -> list[Entry]:
         """The values of all keys that count."""
@@ -54,7 +72,7 @@ class Entry(Struct, frozen=True):
         """Fails if the value is no object, or has an unknown key."""
         if not isinstance(self.value, Mapping):
             self.fail(f"must be an object, not {quoted(self.value)}")
-        for each in self._mapping():
+        for each in self._texts():
             if each not in known and not each.startswith("x-"):
                 self.child(each).fail(f"is unknown here; known are {', '.join(known)}")
 
@@ -65,7 +83,7 @@ class Entry(Struct, frozen=True):
         if not isinstance(self.value, list):
             self.fail(f"must be a list, not {quoted(self.value)}")
         for index, value in enumerate(self.value):
-            yield Entry(value, f"{self.place}[{index}]")
+            yield Entry(value, index, self)
 
     def unique_elements(self, names: set[str]) -> Iterator[Entry]:
         """The elements of a list of named objects; each name is added to `names` and may not be there before."""
@@ -150,7 +168,7 @@ class Entry(Struct, frozen=True):
 
     def selector(self) -> Selector:
         """A label selector; it selects everything if absent."""
-        return parse_selector(self.text(), self.place)
+        return parse_selector(self.text(), self.path)
 
     def _mapping(self) -> Mapping[str, Any]:
         if self.value is None:
@@ -158,7 +176,11 @@ class Entry(Struct, frozen=True):
         # `dict` comes first because it is what parsers return, and the check of an abstract class is slow.
         if not isinstance(self.value, dict | Mapping):
             self.fail(f"must be an object, not {quoted(self.value)}")
-        for each in self.value:
+        return self.value
+
+    def _texts(self) -> Iterable[str]:
+        """The keys of an object, all of them texts."""
+        for each in self._mapping():
             if not isinstance(each, str):
                 self.fail(f"has the key {quoted(each)}, which is no text")
-        return self.value
+            yield each
