@@ -16,9 +16,8 @@ from typing import Final, TypeVar
 
 from dispatcher import errors, log
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.api.potential import PotentialNodes
-from dispatcher.api.potential_schema import parse_potential
-from dispatcher.api.provisioning_schema import parse_provisioning
+from dispatcher.api.potential import PotentialNodes, parse_potential
+from dispatcher.api.provisioning import parse_provisioning
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock

@@ -6,6 +6,7 @@ that place. Keys that begin with `x-` are ignored everywhere, and a null counts 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
@@ -16,14 +17,18 @@ from msgspec import Struct
 
 from dispatcher.api.selector import Selector, parse_selector
 from dispatcher.api.spec_errors import SpecError, joined, one_line, quoted
-from dispatcher.api.syntax import LONGEST_SUBDOMAIN
+from dispatcher.api.syntax import LONGEST_SUBDOMAIN, is_qualified_name
 
 DOCUMENT: Final = "document"
 """The place of an error about the whole document."""
 
+LONGEST_NAME: Final = 316
+"""Characters of a qualified name, with its prefix."""
 LARGEST_INTEGER: Final = 2**31 - 1
 LARGEST_NUMBER: Final = 1e300
 _DECIMAL: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?", re.ASCII)
+_NO_RESOURCE: Final = "is not a resource name such as cpu, memory or nvidia.com/gpu"
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 LONGEST_SPAN: Final = 10**10
 """Seconds; three centuries."""
 
@@ -68,29 +73,38 @@ class Entry(Struct, frozen=True):
         """The values of all keys that count."""
         return [self.child(key) for key in self.fields()]
 
+    def required(self, remedy: str = "") -> Entry:
+        """The entry itself; fails if the value is absent."""
+        if self.value is None:
+            self.fail("is required", remedy)
+        return self
+
+    def object(self) -> Entry:
+        """The entry itself; fails if the value is no object."""
+        if not isinstance(self.value, dict | Mapping):
+            self.fail(f"must be an object, not {quoted(self.value)}")
+        return self
+
     def check_keys(self, known: Collection[str]) -> None:
         """Fails if the value is no object, or has an unknown key."""
-        if not isinstance(self.value, Mapping):
-            self.fail(f"must be an object, not {quoted(self.value)}")
+        self.object()
         for each in self._texts():
             if each not in known and not each.startswith("x-"):
                 self.child(each).fail(f"is unknown here; known are {', '.join(known)}")
 
-    def elements(self) -> Iterator[Entry]:
-        """The elements of a list; none if it is absent."""
+    def elements(self, most: int = LARGEST_INTEGER) -> list[Entry]:
+        """The elements of a list, at most `most`; none if it is absent."""
         if self.value is None:
-            return
+            return []
         if not isinstance(self.value, list):
             self.fail(f"must be a list, not {quoted(self.value)}")
-        for index, value in enumerate(self.value):
-            yield Entry(value, index, self)
+        self._check_size(most)
+        return [Entry(value, index, self) for index, value in enumerate(self.value)]
 
-    def unique_elements(self, names: set[str]) -> Iterator[Entry]:
+    def unique_elements(self, names: set[str], most: int = LARGEST_INTEGER) -> Iterator[Entry]:
         """The elements of a list of named objects; each name is added to `names` and may not be there before."""
-        for entry in self.elements():
-            if not isinstance(entry.value, Mapping):
-                entry.fail(f"must be an object, not {quoted(entry.value)}")
-            name = entry.child("name")
+        for entry in self.elements(most):
+            name = entry.object().child("name")
             if name.name() in names:
                 name.fail(f"{quoted(name.value)} names another one, too")
             names.add(name.name())
@@ -98,8 +112,7 @@ class Entry(Struct, frozen=True):
 
     def name(self) -> str:
         """A text that is not empty."""
-        if self.value is None:
-            self.fail("is required")
+        self.required()
         if not self.text() or len(self.text()) > LONGEST_SUBDOMAIN:
             self.fail(f"must have 1 to {LONGEST_SUBDOMAIN} characters")
         return self.text()
@@ -110,6 +123,47 @@ class Entry(Struct, frozen=True):
             return ""
         if not isinstance(self.value, str) or not self.value.isprintable():
             self.fail(f"must be a text, not {quoted(self.value)}")
+        return self.value
+
+    def any_text(self, longest: int = LARGEST_INTEGER) -> str:
+        """A text of at most so many characters, printable or not; empty if absent."""
+        if self.value is None:
+            return ""
+        if not isinstance(self.value, str):
+            self.fail(f"must be a text, not {quoted(self.value)}")
+        if len(self.value) > longest:
+            self.fail(f"must have at most {longest} characters, not {len(self.value)}")
+        if not self.value.isascii() and _SURROGATE.search(self.value):
+            self.fail("must be valid text")
+        return self.value
+
+    def texts(self, most: int = LARGEST_INTEGER, longest: int = LARGEST_INTEGER) -> dict[str, str]:
+        """Texts by name, printable or not; every name counts."""
+        self._check_size(most)
+        return {key: self.child(key).any_text(longest) for key in self._texts()}
+
+    def quantities(self, most: int = LARGEST_INTEGER) -> dict[str, int | str]:
+        """Quantities as written, by the name of their resource; every name counts."""
+        self._check_size(most)
+        found = {key: self.child(key) for key in self._texts()}
+        for key, each in found.items():
+            if not is_qualified_name(key):
+                each.fail(_NO_RESOURCE, "Correct the name")
+        return {key: each.quantity() for key, each in found.items()}
+
+    def resource_name(self) -> str:
+        """The name of a resource: the API server accepts any text, also with a NUL."""
+        name = self.any_text(LONGEST_NAME)
+        if not is_qualified_name(name):
+            self.fail(f"{_NO_RESOURCE}: {quoted(name)}", "Correct the name")
+        return name
+
+    def quantity(self) -> int | str:
+        """A quantity as written, which is not parsed; YAML's unquoted 0.5 gets an error of its own."""
+        if isinstance(self.value, float):
+            self.fail(f"{quoted(self.value)} must be in quotes", f'Write "{quoted(self.value)}"')
+        if isinstance(self.value, bool) or not isinstance(self.value, int | str):
+            self.fail(f'must be a quantity such as 2, "500m" or "16Gi", not {quoted(self.value)}')
         return self.value
 
     def one_of(self, allowed: Collection[str], default: str | None = None) -> str:
@@ -135,14 +189,15 @@ class Entry(Struct, frozen=True):
             self.fail(f"must be a whole number from {least} to {most}, not {quoted(self.value)}")
         return int(self.value)
 
-    def number(self) -> float:
-        """A finite number; 0 if absent."""
+    def number(self, most: float = LARGEST_NUMBER) -> float:
+        """A finite number, of either sign and at most so large; 0 if absent."""
         if self.value is None:
             return 0.0
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
             self.fail(f"must be a number, not {quoted(self.value)}")
-        if not -LARGEST_NUMBER <= self.value <= LARGEST_NUMBER:
-            self.fail("must be a finite number")
+        if not -most <= self.value <= most:
+            bounds = "a finite number" if most == LARGEST_NUMBER else f"a number from {-most:g} to {most:g}"
+            self.fail(f"must be {bounds}, not {quoted(self.value)}")
         return float(self.value)
 
     def seconds(self) -> timedelta:
@@ -170,6 +225,11 @@ class Entry(Struct, frozen=True):
         """A label selector; it selects everything if absent."""
         return parse_selector(self.text(), self.path)
 
+    def _check_size(self, most: int) -> None:
+        """Fails at a list or an object with more elements than that, before any is read."""
+        if isinstance(self.value, list | dict) and len(self.value) > most:
+            self.fail(f"has {len(self.value)} entries; at most {most} are allowed")
+
     def _mapping(self) -> Mapping[str, Any]:
         if self.value is None:
             return {}
@@ -184,3 +244,12 @@ class Entry(Struct, frozen=True):
             if not isinstance(each, str):
                 self.fail(f"has the key {quoted(each)}, which is no text")
             yield each
+
+
+def read_setting(text: str) -> Entry:
+    """The object that a setting is in JSON. Raises `SpecError`."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SpecError(DOCUMENT, f"is not JSON: {error}") from error
+    return Entry(document).object()

@@ -1,4 +1,7 @@
-"""A provisioning class as operators declare it: what the autoscaler of a cluster is asked for, and how often."""
+"""A provisioning class as operators declare it: what the autoscaler of a cluster is asked for, and how often.
+
+It is `provisioning` of a MemberCluster or a DispatchQueue, or the setting of the hub.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from dispatcher.api.document import Entry, read_setting
+from dispatcher.api.spec_errors import quoted
+from dispatcher.api.syntax import is_subdomain
+
+MOST_MANAGED: Final = 64
+"""Resources that one class provides."""
 LONGEST_PARAMETER: Final = 255
 """Characters of a parameter's name and value."""
 MOST_PARAMETERS: Final = 100
@@ -35,6 +44,9 @@ class RetryRule(Struct, frozen=True):
         return min(self.longest, self.base * factor)
 
 
+_RETRY: Final = RetryRule()
+
+
 class ProvisioningClass(Struct, frozen=True):
     """The class that is asked for capacity before a gang is dispatched.
 
@@ -46,10 +58,52 @@ class ProvisioningClass(Struct, frozen=True):
     name: str
     managed: frozenset[str] = frozenset()
     parameters: tuple[tuple[str, str], ...] = ()
-    retry: RetryRule = RetryRule()
+    retry: RetryRule = _RETRY
     accept_within: timedelta = ACCEPT_WITHIN
     author_parameters: frozenset[str] = frozenset()
 
     def manages(self, requests: Mapping[str, int]) -> bool:
         """True if pods with these requests are part of a request."""
         return not self.managed or any(requests.get(name, 0) > 0 for name in self.managed)
+
+
+def read_provisioning(entry: Entry) -> ProvisioningClass:
+    """The class that `provisioning` declares. Raises `SpecError`."""
+    name, retry = entry.object().child("className"), entry.child("retry")
+    if not is_subdomain(name.name()):
+        name.fail(
+            f"must be the name of a provisioning class, such as queued-provisioning.gke.io, not {quoted(name.value)}"
+        )
+    return ProvisioningClass(
+        name.text(),
+        frozenset(each.resource_name() for each in entry.child("managedResources").elements(MOST_MANAGED)),
+        _parameters(entry.child("parameters")),
+        RetryRule(
+            retry.child("limit").integer(_RETRY.limit, most=MOST_RETRIES),
+            _pause(retry.child("baseSeconds"), _RETRY.base),
+            _pause(retry.child("maxSeconds"), _RETRY.longest),
+        ),
+        _pause(entry.child("acceptWithinSeconds"), ACCEPT_WITHIN),
+        frozenset(map(_name_of_parameter, entry.child("authorParameters").elements(MOST_PARAMETERS))),
+    )
+
+
+def parse_provisioning(text: str) -> ProvisioningClass | None:
+    """The class that a setting describes in JSON; None for an empty text. Raises `ValueError` with the field."""
+    return read_provisioning(read_setting(text)) if text else None
+
+
+def _parameters(entry: Entry) -> tuple[tuple[str, str], ...]:
+    parameters = entry.texts(MOST_PARAMETERS, LONGEST_PARAMETER)
+    for each in parameters:
+        if len(each) > LONGEST_PARAMETER:
+            entry.fail(f"has a name of {len(each)} characters; at most {LONGEST_PARAMETER} are allowed")
+    return tuple(sorted(parameters.items()))
+
+
+def _name_of_parameter(entry: Entry) -> str:
+    return entry.required().any_text(LONGEST_PARAMETER)
+
+
+def _pause(entry: Entry, default: timedelta) -> timedelta:
+    return timedelta(seconds=entry.integer(int(default.total_seconds()), least=1, most=LONGEST_PAUSE))

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from dispatcher.api.document import Entry
-from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.api.provisioning import ProvisioningClass, read_provisioning
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.growth import GrowthRequest, GrowthTrust, PodRef, Shrinking
@@ -30,7 +30,6 @@ from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Growth, Pending, Phase, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Kind
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.queues.declaration import read_provisioning
 
 
 def queued_or_running_of(row: Mapping[Any, Any]) -> Record:

@@ -24,8 +24,8 @@ from dispatcher.api.document import Entry
 from dispatcher.api.membercluster import parse_member_cluster
 from dispatcher.api.mutable_spec import mutable_spec
 from dispatcher.api.names import CLUSTER_SELECTOR, HUB_ANNOTATION, ITEM_ANNOTATION, UID_LABEL
-from dispatcher.api.potential_schema import parse_potential
-from dispatcher.api.provisioning_schema import parse_provisioning
+from dispatcher.api.potential import parse_potential
+from dispatcher.api.provisioning import parse_provisioning
 from dispatcher.api.selector import parse_selector
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.controller.intake import limits, priority_class_watch

@@ -64,7 +64,10 @@ DECODERS: Final = (
 """The modules that read keys from objects that a tenant or a member can write."""
 
 NOT_OUTSIDE: Final = {
+    "api.document": "fields in the name of a caller, which is in one of the lists",
     "api.membercluster": "MemberClusters, which the operator writes",
+    "api.potential": "pools, which the operator writes",
+    "api.provisioning": "provisioning classes, which the operator writes",
     "api.schema": "errors of the schema, which quote the spec",
     "controller.intake.priority_class_watch": "PriorityClasses of the hub, which the operator writes",
     "controller.members.member": "MemberClusters, which the operator writes",

@@ -108,7 +108,7 @@ def read_declarations(document: Entry) -> tuple[KindDeclaration, ...]:
     kinds = document.child("kinds")
     if kinds.value is None:
         kinds.fail("must be a list of kinds, or [] for none")
-    entries = _at_most(MOST_KINDS, kinds)
+    entries = kinds.elements(MOST_KINDS)
     declared = tuple(map(_read_kind, entries))
     names: set[tuple[str, str]] = set()
     for entry, each in zip(entries, declared, strict=True):
@@ -154,7 +154,7 @@ def _kind(entry: Entry) -> str:
 def _pod_sets(entry: Entry) -> tuple[PodSetDeclaration, ...]:
     if entry.value is None:
         entry.fail("must list the pod templates of the kind, or be [] if it makes no pods")
-    entries = _at_most(MOST_POD_SETS, entry)
+    entries = entry.elements(MOST_POD_SETS)
     found = tuple(map(_pod_set, entries))
     templates: set[str] = set()
     for each, pod_set in zip(entries, found, strict=True):
@@ -216,18 +216,11 @@ def _path(entry: Entry) -> str:
 
 
 def _words(entry: Entry) -> tuple[str, ...]:
-    words = _at_most(MOST_WORDS, entry)
+    words = entry.elements(MOST_WORDS)
     for each in words:
         if not 0 < len(each.text()) <= LONGEST_WORD:
             each.fail(f"must have 1 to {LONGEST_WORD} characters")
     return tuple(each.text() for each in words)
-
-
-def _at_most(most: int, entry: Entry) -> list[Entry]:
-    entries = list(entry.elements())
-    if len(entries) > most:
-        entry.fail(f"has {len(entries)} entries; at most {most} are allowed")
-    return entries
 
 
 def _split(path: str) -> tuple[str, str]:

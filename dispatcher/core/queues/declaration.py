@@ -15,17 +15,8 @@ from typing import Any, Final
 
 from dispatcher.api.conditions import MOST_APPROVALS, approval_problem
 from dispatcher.api.document import LARGEST_INTEGER, Entry
-from dispatcher.api.provisioning import (
-    ACCEPT_WITHIN,
-    LONGEST_PARAMETER,
-    LONGEST_PAUSE,
-    MOST_PARAMETERS,
-    MOST_RETRIES,
-    ProvisioningClass,
-    RetryRule,
-)
+from dispatcher.api.provisioning import ProvisioningClass, read_provisioning
 from dispatcher.api.spec_errors import quoted
-from dispatcher.api.syntax import is_subdomain
 from dispatcher.core.model.quantity import QuantityError, amount_in, check_resource_name
 from dispatcher.core.queues.queue import (
     MOST_RESOURCES,
@@ -222,41 +213,6 @@ def _preemption(entry: Entry) -> Preemption:
 
 def _while_borrowing(entry: Entry) -> WhileBorrowing | None:
     return None if entry.value is None else WhileBorrowing(_priority(entry.child("maxPriority")))
-
-
-def read_provisioning(entry: Entry) -> ProvisioningClass:
-    """The class that `provisioning` declares. Raises `SpecError`."""
-    name, retry = entry.child("className"), entry.child("retry")
-    if not is_subdomain(name.name()):
-        name.fail("must be the name of a provisioning class, such as queued-provisioning.gke.io")
-    managed = [each.text() for each in entry.child("managedResources").elements()]
-    _check_names(entry.child("managedResources"), managed)
-    parameters = entry.child("parameters").labels()
-    if len(parameters) > MOST_PARAMETERS or max(map(len, parameters.values()), default=0) > LONGEST_PARAMETER:
-        entry.child("parameters").fail(
-            f"must have at most {MOST_PARAMETERS} entries of at most {LONGEST_PARAMETER} characters"
-        )
-    authors = [each.text() for each in entry.child("authorParameters").elements()]
-    if len(authors) > MOST_PARAMETERS or max(map(len, authors), default=0) > LONGEST_PARAMETER:
-        entry.child("authorParameters").fail(
-            f"must have at most {MOST_PARAMETERS} names of at most {LONGEST_PARAMETER} characters"
-        )
-    return ProvisioningClass(
-        name.text(),
-        frozenset(managed),
-        tuple(sorted(parameters.items())),
-        RetryRule(
-            retry.child("limit").integer(3, most=MOST_RETRIES),
-            timedelta(seconds=retry.child("baseSeconds").integer(60, least=1, most=LONGEST_PAUSE)),
-            timedelta(seconds=retry.child("maxSeconds").integer(1800, least=1, most=LONGEST_PAUSE)),
-        ),
-        timedelta(
-            seconds=entry.child("acceptWithinSeconds").integer(
-                int(ACCEPT_WITHIN.total_seconds()), least=1, most=LONGEST_PAUSE
-            )
-        ),
-        frozenset(authors),
-    )
 
 
 def _priority(entry: Entry) -> int | None:

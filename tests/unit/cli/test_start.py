@@ -81,6 +81,8 @@ def test_command_that_needs_no_cluster_imports_nothing_for_one(words: list[str])
     [
         ["clusters", "list", "--kubeconfig", "/dev/null"],
         ["queues", "hold", "team-a", "--kubeconfig", "/dev/null"],
+        ["clusters", "cordon", "east", "--kubeconfig", "/dev/null"],
+        ["clusters", "add", "hub", "--kubeconfig", "/dev/null"],
         ["queue", "-A", "--database-url", "", "--kubeconfig", "/dev/null"],
         ["explain", "train", "--database-url", "", "--kubeconfig", "/dev/null"],
         ["hold", "train", "--kubeconfig", "/dev/null"],
@@ -95,8 +97,6 @@ def test_command_over_a_cluster_imports_no_library_of_kubernetes(words: list[str
 @pytest.mark.parametrize(
     "words",
     [
-        ["clusters", "cordon", "east", "--kubeconfig", "/dev/null"],
-        ["clusters", "add", "hub", "--kubeconfig", "/dev/null"],
         ["show", "train", "--database-url", "", "--kubeconfig", "/dev/null"],
         ["running", "-A", "--kubeconfig", "/dev/null"],
         ["nodes", "--kubeconfig", "/dev/null"],

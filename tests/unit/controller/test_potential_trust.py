@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from dispatcher.api.potential import OnPotential
-from dispatcher.api.potential_schema import parse_potential
+from dispatcher.api.potential import OnPotential, parse_potential
 from dispatcher.controller.members.potential_trust import PoolsFailed, PotentialTrust, declare_pools
 from dispatcher.core.model.potential import FULL_TRUST, PoolFailures, Trust
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
