@@ -17,18 +17,13 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from dispatcher.api.schema import (
-    WrittenComponent,
-    WrittenPodSet,
-    WrittenRequeuing,
-    WrittenScheduling,
-    WrittenSpec,
-    read,
-)
+from dispatcher.api.document import Entry
+from dispatcher.api.mutable_spec import LEAST_PRIORITY, read_priority
 from dispatcher.api.spec_errors import SpecError, quoted
 from dispatcher.api.validation import check_template
 from dispatcher.values import equal_without
 
+DEFAULT_WAIT_SECONDS = 300
 DEFAULT_FORCE_DELETION_SECONDS = 600
 
 Spelling = Literal["v1beta1", "v1beta2"]
@@ -114,7 +109,7 @@ class Requeuing(Struct, frozen=True):
     block, which then applies unchanged.
     """
 
-    wait: timedelta = timedelta(seconds=300)
+    wait: timedelta = timedelta(seconds=DEFAULT_WAIT_SECONDS)
     growth: Growth = Growth.EXPONENTIAL
     max_wait: timedelta | None = None
     max_requeuings: int | None = None
@@ -167,99 +162,123 @@ def spec_hash(spec: bytes) -> str:
 
 def parse_spec(raw_spec: Mapping[str, Any], *, namespace: str) -> AppWrapperSpec:
     """Parse the spec of an AppWrapper in ``namespace``; raises `SpecError` if it can never be dispatched."""
-    written = read(raw_spec)
-    spelling = _spelling(written)
-    wrapped = _wrapped_of_components(written) if spelling == "v1beta2" else _wrapped_of_items(written)
-    for one in wrapped:
-        check_template(one.template, _template_path(spelling, one.index), namespace)
-    _check_each_object_once(wrapped, spelling)
-    return AppWrapperSpec(
-        priority=written.priority,
-        priority_slope=written.priority_slope,
+    spec = Entry(raw_spec, "spec").object()
+    priority, slope, suspend = read_priority(spec)
+    managed_by = spec.child("managedBy").any_text()
+    for ignored in ("service", "selector"):
+        spec.child(ignored).mapping()
+    scheduling = spec.child("schedulingSpec")
+    spelling, wrapped = _wrapped_in(spec.child("resources"), spec.child("components"))
+    parsed = AppWrapperSpec(
+        priority=priority,
+        priority_slope=slope,
         wrapped=wrapped,
-        min_available=written.scheduling.min_available or None,
-        scheduling=_scheduling(written.scheduling),
-        suspend=written.suspend,
-        managed_by=written.managed_by or None,
+        min_available=scheduling.child("minAvailable").integer(0) or None,
+        scheduling=_scheduling(scheduling),
+        suspend=suspend,
+        managed_by=managed_by or None,
         spelling=spelling,
         namespace=namespace,
     )
+    for one in wrapped:
+        check_template(one.template, parsed.template_path_of(one), namespace)
+    _check_each_object_once(wrapped, spelling)
+    return parsed
 
 
-def _spelling(written: WrittenSpec) -> Spelling:
-    """The spelling that holds the wrapped objects; an empty list beside a full one does not count."""
-    if written.resources is None and written.components is None:
+def _wrapped_in(resources: Entry, components: Entry) -> tuple[Spelling, tuple[WrappedObject, ...]]:
+    """The wrapped objects, and the spelling that holds them; an empty list beside a full one does not count."""
+    if resources.child("Items").elements():
+        resources.child("Items").fail("is no longer used", "Move its entries to spec.resources.GenericItems")
+    items = tuple(_item(*each) for each in enumerate(resources.child("GenericItems").elements()))
+    parts = tuple(_component(*each) for each in enumerate(components.elements()))
+    if resources.value is None and components.value is None:
         raise SpecError("spec", "names nothing to create", "Give resources.GenericItems or components")
-    if written.components and written.resources and written.resources.generic_items:
+    if parts and items:
         raise SpecError("spec", "has both resources.GenericItems and components", "Keep one of the two")
-    return "v1beta2" if written.components or written.resources is None else "v1beta1"
+    return ("v1beta2", parts) if parts or resources.value is None else ("v1beta1", items)
 
 
-def _wrapped_of_items(written: WrittenSpec) -> tuple[WrappedObject, ...]:
-    items = written.resources.generic_items if written.resources else []
-    return tuple(
-        WrappedObject(index, item.template, _declared(item.declared), _words(item.completion))
-        for index, item in enumerate(items)
+def _item(index: int, item: Entry) -> WrappedObject:
+    """An entry of v1beta1 ``GenericItems``; the fields that are read at the end have no effect."""
+    declared = item.object().child("custompodresources")
+    wrapped = WrappedObject(
+        index,
+        _template(item.child("generictemplate")),
+        None if declared.value is None else tuple(map(_declared, declared.elements())),
+        _words(item.child("completionstatus").any_text()),
     )
+    for key in ("replicas", "minavailable", "allocated", "priority"):
+        item.child(key).integer(0, least=LEAST_PRIORITY)
+    item.child("priorityslope").number()
+    return wrapped
 
 
-def _wrapped_of_components(written: WrittenSpec) -> tuple[WrappedObject, ...]:
-    return tuple(
-        WrappedObject(index, component.template, pod_sets=_pod_sets(component))
-        for index, component in enumerate(written.components or [])
+def _component(index: int, component: Entry) -> WrappedObject:
+    """An entry of v1beta2 ``components``; ``podSetInfos`` have the order of ``podSets`` and may be fewer."""
+    template = _template(component.object().child("template"))
+    component.child("annotations").texts()
+    infos = [each.object().mapping() for each in component.child("podSetInfos").elements()]
+    pod_sets = map(
+        _pod_set, component.child("podSets").elements(), itertools.chain(infos, itertools.repeat({}))
     )
+    return WrappedObject(index, template, pod_sets=tuple(pod_sets))
 
 
-def _pod_sets(component: WrittenComponent) -> tuple[TemplatePodSet, ...]:
-    """Read podSets with their podSetInfos, which have the same order and may be fewer."""
-    infos = itertools.chain(component.pod_set_infos, itertools.repeat({}))
-    return tuple(
-        TemplatePodSet(one.path, one.replicas, info)
-        for one, info in zip(component.pod_sets, infos, strict=False)
+def _template(entry: Entry) -> Mapping[str, Any]:
+    remedy = "Put the whole object to create there: apiVersion, kind, metadata and spec"
+    return entry.required(remedy).mapping()
+
+
+def _pod_set(entry: Entry, info: Mapping[str, Any]) -> TemplatePodSet:
+    path = entry.object().child("path").required().any_text()
+    entry.child("annotations").texts()
+    return TemplatePodSet(path, entry.child("replicas").integer(1), info)
+
+
+def _declared(entry: Entry) -> DeclaredPodSet:
+    requests = entry.object().child("requests")
+    return DeclaredPodSet(
+        entry.child("replicas").required().integer(0),
+        requests.required("Say what one pod asks for, such as {cpu: 1, memory: 2Gi}").quantities(),
+        entry.child("limits").quantities(),
     )
-
-
-def _declared(pod_sets: list[WrittenPodSet] | None) -> tuple[DeclaredPodSet, ...] | None:
-    if pod_sets is None:
-        return None
-    return tuple(DeclaredPodSet(one.replicas, one.requests, one.limits) for one in pod_sets)
 
 
 def _words(comma_separated: str) -> tuple[str, ...]:
     return tuple(word for word in map(str.strip, comma_separated.split(",")) if word)
 
 
-def _scheduling(written: WrittenScheduling) -> Scheduling:
+def _scheduling(entry: Entry) -> Scheduling:
+    """Read ``schedulingSpec``; ``forceDeletionTimeInSeconds`` is the spelling of MCAD's successor."""
+    duration = entry.child("dispatchDuration")
+    expected, limit = (duration.child(key).integer(0) for key in ("expected", "limit"))
+    duration.child("overrun").flag()  # MCAD itself wrote it
+    entry.child("nodeSelector").texts()
     return Scheduling(
-        requeuing=_requeuing(
-            written.requeuing,
-            written.force_deletion_after,
-            explicit="requeuing" in written.model_fields_set,
-        ),
-        dispatch_duration=DispatchDuration(
-            expected=_seconds_or_unlimited(written.dispatch_duration.expected),
-            limit=_seconds_or_unlimited(written.dispatch_duration.limit),
-        ),
+        _requeuing(entry.child("requeuing"), entry.child("forceDeletionTimeInSeconds")),
+        DispatchDuration(_seconds_or_unlimited(expected), _seconds_or_unlimited(limit)),
     )
 
 
-def _requeuing(written: WrittenRequeuing, force_deletion_after: int | None, *, explicit: bool) -> Requeuing:
-    for seconds in (written.force_deletion_after, DEFAULT_FORCE_DELETION_SECONDS):
-        if force_deletion_after is None:
-            force_deletion_after = seconds
+def _requeuing(entry: Entry, force_deletion: Entry) -> Requeuing:
+    after = entry.child("forcefulDeletionAfterSeconds").integer(DEFAULT_FORCE_DELETION_SECONDS)
+    for key in ("initialTimeInSeconds", "numRequeuings"):  # MCAD itself wrote them
+        entry.child(key).integer(0)
     return Requeuing(
-        wait=timedelta(seconds=written.wait),
-        growth=_growth(written.growth),
-        max_wait=_seconds_or_unlimited(written.max_wait),
-        max_requeuings=written.max_requeuings or None,
-        pause=timedelta(seconds=written.pause),
-        force_deletion_after=_seconds_or_unlimited(force_deletion_after or 0),
-        explicit=explicit,
+        wait=timedelta(seconds=entry.child("timeInSeconds").integer(DEFAULT_WAIT_SECONDS)),
+        growth=_growth(entry.child("growthType")),
+        max_wait=_seconds_or_unlimited(entry.child("maxTimeInSeconds").integer(0)),
+        max_requeuings=entry.child("maxNumRequeuings").integer(0) or None,
+        pause=timedelta(seconds=entry.child("pauseTimeInSeconds").integer(0)),
+        force_deletion_after=_seconds_or_unlimited(force_deletion.integer(after)),
+        explicit=entry.value is not None,
     )
 
 
-def _growth(word: str) -> Growth:
+def _growth(entry: Entry) -> Growth:
     """Read MCAD's growthType; as in MCAD, an unknown word means that the wait does not grow."""
+    word = Growth.EXPONENTIAL if entry.value is None else entry.any_text()
     try:
         return Growth(word)
     except ValueError:

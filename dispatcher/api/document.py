@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any, Final, NoReturn
@@ -63,7 +63,8 @@ class Entry(Struct, frozen=True):
 
     def child(self, key: str) -> Entry:
         """The value of a key; absent if there is no such key."""
-        return Entry(self._mapping().get(key), key, self)
+        value = self.value
+        return Entry((value if type(value) is dict else self._mapping()).get(key), key, self)
 
     def fields(self) -> list[str]:
         """The keys that count."""
@@ -142,14 +143,23 @@ class Entry(Struct, frozen=True):
         self._check_size(most)
         return {key: self.child(key).any_text(longest) for key in self._texts()}
 
+    def mapping(self) -> Mapping[str, Any]:
+        """An object as written; empty if absent."""
+        self._texts()
+        return self._mapping()
+
     def quantities(self, most: int = LARGEST_INTEGER) -> dict[str, int | str]:
-        """Quantities as written, by the name of their resource; every name counts."""
+        """Quantities as written, by the name of their resource; every name counts, and no quantity is parsed."""
         self._check_size(most)
-        found = {key: self.child(key) for key in self._texts()}
-        for key, each in found.items():
+        found = dict(self.mapping())
+        for key, value in found.items():
             if not is_qualified_name(key):
-                each.fail(_NO_RESOURCE, "Correct the name")
-        return {key: each.quantity() for key, each in found.items()}
+                self.child(key).fail(_NO_RESOURCE, "Correct the name")
+            if isinstance(value, float):  # YAML's 0.5 without quotes
+                self.child(key).fail(f"{quoted(value)} must be in quotes", f'Write "{quoted(value)}"')
+            if isinstance(value, bool) or not isinstance(value, int | str):
+                self.child(key).fail(f'must be a quantity such as 2, "500m" or "16Gi", not {quoted(value)}')
+        return found
 
     def resource_name(self) -> str:
         """The name of a resource: the API server accepts any text, also with a NUL."""
@@ -238,12 +248,13 @@ class Entry(Struct, frozen=True):
             self.fail(f"must be an object, not {quoted(self.value)}")
         return self.value
 
-    def _texts(self) -> Iterable[str]:
+    def _texts(self) -> list[str]:
         """The keys of an object, all of them texts."""
-        for each in self._mapping():
+        keys = list(self._mapping())
+        for each in keys:
             if not isinstance(each, str):
                 self.fail(f"has the key {quoted(each)}, which is no text")
-            yield each
+        return keys
 
 
 def read_setting(text: str) -> Entry:

@@ -5,11 +5,13 @@ Patterns and lengths are those of apimachinery's `validation` package.
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 LONGEST_SUBDOMAIN: Final = 253
 LONGEST_LABEL: Final = 63
+LONGEST_QUALIFIED: Final = LONGEST_SUBDOMAIN + 1 + LONGEST_LABEL
 
 MOST_COMPARED: Final = 200
 """Names that a misspelt one is compared with; core/v1 has some 20 kinds."""
@@ -27,6 +29,12 @@ def is_subdomain(text: str) -> bool:
 
 def is_qualified_name(text: str) -> bool:
     """True if the text is `name` or `prefix/name`, the syntax of resources, labels and annotations."""
+    return len(text) <= LONGEST_QUALIFIED and _is_qualified(text)
+
+
+@lru_cache(maxsize=1024)
+def _is_qualified(text: str) -> bool:
+    """Cached, because every AppWrapper and every pod event has the same few names."""
     prefix, slash, name = text.rpartition("/")
     named = len(name) <= LONGEST_LABEL and _NAME.fullmatch(name) is not None
     return named and (not slash or is_subdomain(prefix))

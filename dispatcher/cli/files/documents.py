@@ -256,7 +256,8 @@ def read_kinds(file: str) -> Kinds:
     Raises `InvalidFile`, with one line that names the file and the place.
     """
     # Imported here, because most files have no kinds.
-    from dispatcher.api.document import DocumentError, Entry
+    from dispatcher.api.document import Entry
+    from dispatcher.api.spec_errors import SpecError
     from dispatcher.core.kinds.declaration import read_declarations
     from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 
@@ -264,5 +265,5 @@ def read_kinds(file: str) -> Kinds:
         return BUILT_IN
     try:
         return Kinds(read_declarations(Entry(read_document(file), "")))
-    except DocumentError as error:
+    except SpecError as error:
         raise refused(file, str(error)) from error

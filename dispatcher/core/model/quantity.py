@@ -15,14 +15,13 @@ from functools import lru_cache
 from typing import Final
 
 from dispatcher.api.document import Entry
-from dispatcher.api.syntax import LONGEST_LABEL, LONGEST_SUBDOMAIN, is_qualified_name
+from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 
 LONGEST_QUANTITY: Final = 64
 """Characters; the longest sensible one has 20 digits, and longer ones would only fill the cache."""
 
 LARGEST_EXPONENT: Final = 99
-LONGEST_RESOURCE_NAME: Final = LONGEST_SUBDOMAIN + 1 + LONGEST_LABEL
 
 ALLOWED: Final = "allowed are numbers like 2, 0.5, 500m, 1e3, 16G or 16Gi"
 
@@ -87,7 +86,7 @@ def check_resource_name(name: object) -> None:
 
     The API server does not check names inside a custom resource, and Postgres cannot store some of them (NUL).
     """
-    if not (isinstance(name, str) and len(name) <= LONGEST_RESOURCE_NAME and _is_qualified(name)):
+    if not (isinstance(name, str) and is_qualified_name(name)):
         raise QuantityError(
             f"{_shown(name)} is not a resource name; allowed are names like cpu or nvidia.com/gpu "
             f"(an optional DNS prefix, then at most {LONGEST_LABEL} of letters, digits, '-', '_' and '.')"
@@ -129,12 +128,6 @@ def _in_base_units(value: object, milli: bool) -> int:
         unit = "milli-units" if milli else "units"
         raise QuantityError(f"{_shown(value)} is too large; allowed are at most {LARGEST_AMOUNT} {unit}")
     return -(-exact.numerator // exact.denominator)
-
-
-@lru_cache(maxsize=1024)
-def _is_qualified(name: str) -> bool:
-    """True for a qualified name; cached, because every pod event checks the same few names."""
-    return is_qualified_name(name)
 
 
 def _shown(value: object) -> str:

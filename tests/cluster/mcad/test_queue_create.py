@@ -96,7 +96,7 @@ FAILED = {
     ),
     "Create AppWrapper - Bad Generic Item Only": (
         appwrapper("aw-bad-generic-item-1", {}),
-        f"{GENERIC_ITEMS}[0].generictemplate: is missing. "
+        f"{GENERIC_ITEMS}[0].generictemplate: is required. "
         "Put the whole object to create there: apiVersion, kind, metadata and spec.",
     ),
     "MCAD GenericItem Without Status Test": (

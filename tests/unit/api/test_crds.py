@@ -1,15 +1,18 @@
-"""What the CRDs of AppWrappers take and what the models read is the same: a drift would show as a user's field lost."""
+"""The CRDs of AppWrappers and the reader take the same: a drift would show as a user's field lost."""
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
 import pytest
 
-from dispatcher.api.appwrapper import Growth
+from dispatcher.api.appwrapper import AppWrapperSpec, Growth, parse_spec
 from dispatcher.api.conditions import ComponentsCondition, ComponentsPhase
-from dispatcher.api.schema import WrittenSpec
+from dispatcher.api.schema import FIELDS
+from tests.crd_fields import asked_of, beyond, fields, required, steps_to, takes, text, within
 from tests.crds import load_crds
+from tests.outside_objects import replaced
 
 CRDS = {crd["spec"]["group"]: crd for crd in load_crds() if crd["spec"]["names"]["kind"] == "AppWrapper"}
 VERSIONS = {
@@ -18,61 +21,73 @@ VERSIONS = {
     for version in crd["spec"]["versions"]
 }
 SCHEMA = VERSIONS["workload.codeflare.dev/v1beta1"]["schema"]["openAPIV3Schema"]["properties"]
-MODEL = WrittenSpec.model_json_schema()
 QUANTITY = SCHEMA["spec"]["properties"]["resources"]["properties"]["GenericItems"]["items"]["properties"][
     "custompodresources"
 ]["items"]["properties"]["requests"]["additionalProperties"]
 
 Schema = dict[str, Any]
 
+WRITTEN = fields(SCHEMA["spec"])
+STATUS = fields(SCHEMA["status"], "status")
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
+SHARED: Schema = {
+    "priority": 1,
+    "priorityslope": 0.5,
+    "suspend": True,
+    "managedBy": "x",
+    "service": {"a": "b"},
+    "selector": {"a": "b"},
+    "schedulingSpec": {
+        "minAvailable": 1,
+        "nodeSelector": {"a": "b"},
+        "forceDeletionTimeInSeconds": 1,
+        "requeuing": {
+            "timeInSeconds": 1,
+            "initialTimeInSeconds": 1,
+            "maxTimeInSeconds": 1,
+            "growthType": "linear",
+            "numRequeuings": 1,
+            "maxNumRequeuings": 1,
+            "pauseTimeInSeconds": 1,
+            "forcefulDeletionAfterSeconds": 1,
+        },
+        "dispatchDuration": {"expected": 1, "limit": 2, "overrun": True},
+    },
+}
+ITEM = {
+    "generictemplate": POD,
+    "custompodresources": [{"replicas": 2, "requests": {"cpu": 1}, "limits": {"cpu": 2}}],
+    "completionstatus": "Complete",
+    "replicas": 1,
+    "minavailable": 1,
+    "allocated": 1,
+    "priority": 1,
+    "priorityslope": 0.5,
+}
+COMPONENT = {
+    "template": POD,
+    "podSets": [{"path": "template", "replicas": 2, "annotations": {"a": "b"}}],
+    "podSetInfos": [{"a": "b"}],
+    "annotations": {"a": "b"},
+}
+OF_ITEMS: Schema = {**SHARED, "resources": {"Items": [], "GenericItems": [ITEM]}}
+OF_COMPONENTS: Schema = {**SHARED, "components": [COMPONENT]}
+"""Every field of each spelling, with another value than its default."""
 
-def schema_fields(schema: Schema, path: str = "spec") -> dict[str, Schema]:
-    """List the fields that the CRD spells out, by path; those it leaves free have none below them."""
-    found = {path: schema}
-    for name, field in schema.get("properties", {}).items():
-        if not schema.get("x-kubernetes-embedded-resource"):
-            found |= schema_fields(field, f"{path}.{name}")
-    if schema.get("type") == "array":
-        found |= schema_fields(schema["items"], f"{path}[]")
-    return found
+
+def read(spec: Schema) -> AppWrapperSpec:
+    return parse_spec(spec, namespace="default")
 
 
-def model_fields(schema: Schema, path: str = "spec") -> dict[str, Schema]:
-    """List the fields of the models in the same way."""
-    schema = resolved(schema)
-    found = {path: schema}
-    for name, field in schema.get("properties", {}).items():
-        found |= model_fields(field, f"{path}.{name}")
-    if schema.get("type") == "array":
-        found |= model_fields(schema["items"], f"{path}[]")
-    return found
+def document_with(path: str) -> Schema:
+    return OF_COMPONENTS if path.startswith("spec.components") else OF_ITEMS
 
 
-def resolved(schema: Schema) -> Schema:
-    """Follow a reference, and take null out of an alternative: to both sides null means absent."""
-    if "$ref" in schema:
-        definition: Schema = MODEL["$defs"][schema["$ref"].rpartition("/")[2]]
-        return definition
-    for alternative in schema.get("anyOf", []):
-        if alternative.get("type") != "null":
-            return schema | resolved(alternative)
-    return schema
-
-
-WRITTEN = schema_fields(SCHEMA["spec"])
-READ = model_fields(MODEL)
+BELOW = sorted(path for path in WRITTEN if not path.startswith("spec.resources.Items[]") and path != "spec")
+NAMED = [path for path in BELOW if not path.endswith(("[]", "*"))]
+OF_A_TEMPLATE = ("spec.resources.GenericItems[].generictemplate", "spec.components[].template")
 # The API server takes an empty item, as it did for MCAD; it is the controller that says what is missing.
-REQUIRED_BY_MODEL_ONLY = {"spec.resources.GenericItems[].generictemplate"}
-
-
-def required(fields: dict[str, Schema]) -> set[str]:
-    return {f"{path}.{name}" for path, field in fields.items() for name in field.get("required", [])}
-
-
-def bounds(field: Schema) -> tuple[object, object]:
-    """Return the least and the greatest value; a format bounds as well, as the API server enforces it."""
-    low, high = {"int32": (-(2**31), 2**31 - 1)}.get(field.get("format", ""), (None, None))
-    return field.get("minimum", low), field.get("maximum", high)
+REQUIRED_BY_READER_ONLY = {"spec.resources.GenericItems[].generictemplate"}
 
 
 def test_there_are_two_groups_and_one_of_them_has_two_versions() -> None:
@@ -107,31 +122,47 @@ def test_older_group_takes_no_name_that_kubectl_would_resolve_to_it_first() -> N
     assert not {"shortNames", "categories"} & names.keys()
 
 
-def test_models_read_every_field_of_the_schema_and_no_other() -> None:
-    assert set(READ) == set(WRITTEN)
+def test_reader_asks_for_every_field_of_the_schema_and_for_no_other() -> None:
+    asked = asked_of(read, OF_ITEMS, WRITTEN) | asked_of(read, OF_COMPONENTS, WRITTEN)
+    assert {each for each in asked if not each.startswith(tuple(f"{at}." for at in OF_A_TEMPLATE))} == set(
+        NAMED
+    )
 
 
-def test_schema_and_models_agree_on_types() -> None:
-    assert {path: field["type"] for path, field in READ.items()} == {
-        path: field["type"] for path, field in WRITTEN.items()
-    }
+def test_fields_that_count_as_known_are_those_of_the_schema() -> None:
+    def paths(known: Mapping[str, Any], at: str) -> set[str]:
+        inner = (paths(below, f"{at}.{name}") for name, below in known.items())
+        return {f"{at}.{name}" for name in known}.union(*inner)
+
+    assert paths(FIELDS, "spec") == {path.replace("[]", "") for path in NAMED}
 
 
-def test_schema_and_models_agree_on_bounds() -> None:
-    assert {path: bounds(field) for path, field in READ.items()} == {
-        path: bounds(field) for path, field in WRITTEN.items()
-    }
+@pytest.mark.parametrize("path", BELOW)
+def test_reader_takes_what_the_schema_just_takes(path: str) -> None:
+    assert [each for each in within(WRITTEN[path]) if not takes(read, document_with(path), path, each)] == []
 
 
-def test_schema_and_models_agree_on_what_is_required() -> None:
-    assert required(READ) - REQUIRED_BY_MODEL_ONLY == required(WRITTEN)
+@pytest.mark.parametrize("path", BELOW)
+def test_reader_refuses_what_the_schema_just_refuses(path: str) -> None:
+    """The length of a text is left to the API server: the whole spec is bounded (`api.sizes`)."""
+    field = WRITTEN[path]
+    values = [each for each in beyond(field) if each != text(field.get("maxLength", 0) + 1)]
+    assert [each for each in values if takes(read, document_with(path), path, each)] == []
 
 
-def test_defaults_of_the_schema_are_those_of_the_models() -> None:
+def test_schema_and_reader_agree_on_what_is_required() -> None:
+    either = {"spec.resources", "spec.components"}
+    refused = {path for path in set(NAMED) - either if not takes(read, document_with(path), path, None)}
+    assert refused - REQUIRED_BY_READER_ONLY == required(SCHEMA["spec"])
+
+
+def test_defaults_of_the_schema_are_those_of_the_reader() -> None:
     defaults = {path: field["default"] for path, field in WRITTEN.items() if "default" in field}
 
     assert defaults
-    assert defaults == {path: READ[path]["default"] for path in defaults}
+    for path, default in defaults.items():
+        document, steps = document_with(path), steps_to(path, document_with(path))
+        assert read(replaced(document, steps, None)) == read(replaced(document, steps, default)), path
 
 
 def test_schema_names_every_way_to_grow() -> None:
@@ -158,7 +189,7 @@ def test_schema_names_all_that_v1beta2_knows(field: Schema, words: type[StrEnum]
 def test_every_list_and_map_is_bounded() -> None:
     unbounded = [
         path
-        for path, field in (WRITTEN | schema_fields(SCHEMA["status"], "status")).items()
+        for path, field in (WRITTEN | STATUS).items()
         if (field.get("type") == "array" and "maxItems" not in field)
         or ("additionalProperties" in field and "maxProperties" not in field)
     ]
@@ -168,10 +199,12 @@ def test_every_list_and_map_is_bounded() -> None:
 
 def test_every_field_is_described() -> None:
     """Otherwise `kubectl explain` has nothing to say of it."""
-    fields = WRITTEN | schema_fields(SCHEMA["status"], "status")
+    fields = WRITTEN | STATUS
 
     assert [
-        path for path, field in fields.items() if not path.endswith("[]") and not field.get("description")
+        path
+        for path, field in fields.items()
+        if not path.endswith(("[]", "*")) and not field.get("description")
     ] == []
 
 

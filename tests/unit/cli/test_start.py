@@ -83,6 +83,9 @@ def test_command_that_needs_no_cluster_imports_nothing_for_one(words: list[str])
         ["queues", "hold", "team-a", "--kubeconfig", "/dev/null"],
         ["clusters", "cordon", "east", "--kubeconfig", "/dev/null"],
         ["clusters", "add", "hub", "--kubeconfig", "/dev/null"],
+        ["show", "train", "--database-url", "", "--kubeconfig", "/dev/null"],
+        ["running", "-A", "--kubeconfig", "/dev/null"],
+        ["nodes", "--kubeconfig", "/dev/null"],
         ["queue", "-A", "--database-url", "", "--kubeconfig", "/dev/null"],
         ["explain", "train", "--database-url", "", "--kubeconfig", "/dev/null"],
         ["hold", "train", "--kubeconfig", "/dev/null"],
@@ -92,19 +95,6 @@ def test_command_that_needs_no_cluster_imports_nothing_for_one(words: list[str])
 )
 def test_command_over_a_cluster_imports_no_library_of_kubernetes(words: list[str]) -> None:
     assert imported(PARSED.format(words=", ".join(map(repr, words)))) == {"yaml"}
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["show", "train", "--database-url", "", "--kubeconfig", "/dev/null"],
-        ["running", "-A", "--kubeconfig", "/dev/null"],
-        ["nodes", "--kubeconfig", "/dev/null"],
-    ],
-    ids=" ".join,
-)
-def test_command_that_reads_whole_objects_imports_what_checks_them_as_well(words: list[str]) -> None:
-    assert imported(PARSED.format(words=", ".join(map(repr, words)))) == {"pydantic", "yaml"}
 
 
 @pytest.mark.parametrize("words", [["explain", "train"], ["would", "-f", "/dev/null"]], ids=" ".join)
@@ -139,7 +129,6 @@ def test_estimated_starts_need_no_parser_of_specs() -> None:
 def test_author_is_asked_for_without_a_library_of_kubernetes() -> None:
     assert imported("import dispatcher.cli.people.author, dispatcher.kube.user_client") == {
         "numpy",
-        "pydantic",
         "yaml",
     }
 

@@ -15,8 +15,7 @@ IN_A_TEMPLATE = (
     "a template or an object of a cluster: `api.validation` bounds templates, `kube.bounds` objects"
 )
 ALLOWED = {
-    "dispatcher.api.schema._unknown_in": "the models of the spec, which do not contain themselves",
-    "dispatcher.api.schema._models_of": "the type of one field, as the source has it",
+    "dispatcher.api.schema._unknown_in": "the fields of the spec, which do not contain themselves",
     "dispatcher.api.validation._objects_in": IN_A_TEMPLATE,
     "dispatcher.core.kinds.drift._of_value": IN_A_TEMPLATE,
     "dispatcher.core.kinds.drift._of_object": IN_A_TEMPLATE,
