@@ -1,7 +1,8 @@
-"""A strict reader of documents that people write, as a YAML or JSON parser returns them.
+"""The reader of documents that people write, as a YAML or JSON parser returns them.
 
 An `Entry` is a value of the document with its place. Each of its methods reads one type, and raises `SpecError` at
-that place. Keys that begin with `x-` are ignored everywhere, and a null counts as an absent value.
+that place. A null counts as an absent value. Files are read strictly: `check_keys` refuses an unknown key, and a key
+that begins with `x-` is ignored. In objects of an API server an unknown key is ignored, and every key of a map counts.
 """
 
 from __future__ import annotations
@@ -67,11 +68,11 @@ class Entry(Struct, frozen=True):
         return Entry((value if type(value) is dict else self._mapping()).get(key), key, self)
 
     def fields(self) -> list[str]:
-        """The keys that count."""
+        """The keys that count in a file."""
         return [key for key in self._texts() if not key.startswith("x-")]
 
     def children(self) -> list[Entry]:
-        """The values of all keys that count."""
+        """The values of all keys that count in a file."""
         return [self.child(key) for key in self.fields()]
 
     def required(self, remedy: str = "") -> Entry:
@@ -168,14 +169,6 @@ class Entry(Struct, frozen=True):
             self.fail(f"{_NO_RESOURCE}: {quoted(name)}", "Correct the name")
         return name
 
-    def quantity(self) -> int | str:
-        """A quantity as written, which is not parsed; YAML's unquoted 0.5 gets an error of its own."""
-        if isinstance(self.value, float):
-            self.fail(f"{quoted(self.value)} must be in quotes", f'Write "{quoted(self.value)}"')
-        if isinstance(self.value, bool) or not isinstance(self.value, int | str):
-            self.fail(f'must be a quantity such as 2, "500m" or "16Gi", not {quoted(self.value)}')
-        return self.value
-
     def one_of(self, allowed: Collection[str], default: str | None = None) -> str:
         """One of these texts; without a default it is required."""
         if self.value is None and default is not None:
@@ -227,8 +220,9 @@ class Entry(Struct, frozen=True):
             self.fail(f"must be a decimal number of at least 0, not {quoted(self.value)}")
         return Fraction(written)
 
-    def labels(self) -> dict[str, str]:
-        """Texts by name."""
+    def labels(self, most: int = LARGEST_INTEGER) -> dict[str, str]:
+        """Printable texts of a file, by name."""
+        self._check_size(most)
         return {each: self.child(each).text() for each in self.fields()}
 
     def selector(self) -> Selector:

@@ -152,12 +152,6 @@ def _check_levels(entries: Entry, forest: Forest) -> None:
             entry.child("parent").fail(f"the queue is more than {MOST_LEVELS} levels deep")
 
 
-def _at_most(entry: Entry, most: int, what: str) -> None:
-    """Fails at a list or an object with more than so many elements, before any is read."""
-    if isinstance(entry.value, list | dict) and len(entry.value) > most:
-        entry.fail(f"there are more than {most} {what}")
-
-
 def _namespaces(entry: Entry) -> dict[str, dict[str, str]]:
     return {name: entry.child(name).labels() for name in entry.fields()}
 
@@ -166,8 +160,7 @@ def _queues(entries: Entry) -> tuple[tuple[Queue, ...], dict[tuple[str, str], Fr
     """The declared queues, and the recent use of namespaces in them."""
     queues: list[Queue] = []
     usage: dict[tuple[str, str], Fraction] = {}
-    _at_most(entries, MOST_QUEUES, "queues")
-    for entry in entries.unique_elements(set()):
+    for entry in entries.unique_elements(set(), MOST_QUEUES):
         entry.check_keys(_QUEUE)
         queue = read_queue(entry.child("name").name(), entry)
         queues.append(queue)
@@ -242,32 +235,19 @@ def _cluster(entry: Entry) -> Cluster:
 
 
 def _pools(entries: Entry) -> Iterator[PotentialPool]:
-    taken: set[str] = set()
-    pools = list(entries.elements())
-    if len(pools) > MOST_POOLS:
-        entries.fail(f"there are more than {MOST_POOLS} pools")
-    for entry in pools:
+    for entry in entries.unique_elements(set(), MOST_POOLS):
         entry.check_keys(_POOL)
         name, node, most = (entry.child(key) for key in _POOL)
         node.check_keys(_SHAPE)
-        _check_shape(node)
-        if name.name() in taken:
-            name.fail(f"another pool is named {quoted(name.name())}")
-        taken.add(name.name())
         shape = Node(
             "",
             amounts_in(node.child("allocatable")),
-            taints=tuple(map(_taint, node.child("taints").elements())),
-            labels=node.child("labels").labels(),
+            taints=tuple(map(_taint, node.child("taints").elements(MOST_TAINTS))),
+            labels=node.child("labels").labels(MOST_LABELS_OF_NODE),
         )
         if not shape.labels:
             node.child("labels").fail("at least one label is required: it says which nodes are of the pool")
         yield PotentialPool(name.name(), shape, most.integer(1))
-
-
-def _check_shape(node: Entry) -> None:
-    _at_most(node.child("labels"), MOST_LABELS_OF_NODE, "labels")
-    _at_most(node.child("taints"), MOST_TAINTS, "taints")
 
 
 def _nodes(entries: Entry) -> Iterator[Node]:
@@ -275,12 +255,11 @@ def _nodes(entries: Entry) -> Iterator[Node]:
     for entry in entries.elements():
         entry.check_keys(_NODE)
         name, count, allocatable = (entry.child(key) for key in ("name", "count", "allocatable"))
-        _check_shape(entry)
         known = Node(
             name.name(),
             amounts_in(allocatable),
-            taints=tuple(map(_taint, entry.child("taints").elements())),
-            labels=entry.child("labels").labels(),
+            taints=tuple(map(_taint, entry.child("taints").elements(MOST_TAINTS))),
+            labels=entry.child("labels").labels(MOST_LABELS_OF_NODE),
             most_pods=amounts_in(allocatable)[PODS] if allocatable.child(PODS).value is not None else None,
         )
         written = [known.name]

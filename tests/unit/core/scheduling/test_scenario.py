@@ -429,19 +429,19 @@ KNOWN = "name, queue, namespace, priority, prioritySlope, age, blocked, preempti
         pytest.param(
             pools(POOL, POOL),
             "clusters[0].potential[1].name",
-            'another pool is named "l4"',
+            '"l4" names another one, too',
             id="twin-pools",
         ),
         pytest.param(
             pools(*({**POOL, "name": f"p{number}"} for number in range(17))),
             "clusters[0].potential",
-            "there are more than 16 pools",
+            "has 17 entries; at most 16 are allowed",
             id="too-many-pools",
         ),
         pytest.param(
             document(queues=[{"name": f"q{number}"} for number in range(MOST_QUEUES + 1)]),
             "queues",
-            "there are more than 10000 queues",
+            "has 10001 entries; at most 10000 are allowed",
             id="too-many-queues",
         ),
         pytest.param(
@@ -485,13 +485,13 @@ KNOWN = "name, queue, namespace, priority, prioritySlope, age, blocked, preempti
         pytest.param(
             pools({**POOL, "node": {"labels": {f"l{number}": "" for number in range(513)}}}),
             "clusters[0].potential[0].node.labels",
-            "there are more than 512 labels",
+            "has 513 entries; at most 512 are allowed",
             id="too-many-labels",
         ),
         pytest.param(
             document(clusters=[{"name": "hub", "nodes": [{"name": "n", "taints": [TAINT] * 65}]}]),
             "clusters[0].nodes[0].taints",
-            "there are more than 64 taints",
+            "has 65 entries; at most 64 are allowed",
             id="too-many-taints",
         ),
     ],
