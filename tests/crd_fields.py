@@ -93,9 +93,19 @@ def beyond(field: Json) -> Iterator[object]:
         yield ""
     if type_of(field) == "string" and "maxLength" in field:
         yield text(field["maxLength"] + 1)
-    if "maxItems" in field and field.get("minItems") == 0:
-        yield [None] * (field["maxItems"] + 1)
     yield from WRONG[type_of(field)]
+
+
+def sizes(field: Json, value: object) -> tuple[object, object]:
+    """The largest list or map that the schema takes, and one of an element more, with the elements of a value."""
+    if isinstance(value, dict):
+        (key, each), most = next(iter(value.items())), field["maxProperties"]
+        larger = {f"{key}{number}": each for number in range(most + 1)}
+        return {name: each for name, each in larger.items() if name != f"{key}0"}, larger
+    assert isinstance(value, list)
+    one, most = value[0], field["maxItems"]
+    many = [{**one, "name": f"{number}"} if "name" in one else one for number in range(most + 1)]
+    return many[:-1], many
 
 
 def bounds(field: Json) -> tuple[Any, Any]:

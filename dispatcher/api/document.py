@@ -23,6 +23,8 @@ from dispatcher.api.syntax import LONGEST_SUBDOMAIN, is_qualified_name
 DOCUMENT: Final = "document"
 """The place of an error about the whole document."""
 
+MOST_RESOURCES: Final = 64
+"""Names of resources in one map or list of an operator."""
 LONGEST_NAME: Final = 316
 """Characters of a qualified name, with its prefix."""
 LARGEST_INTEGER: Final = 2**31 - 1

@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
-from dispatcher.api.document import Entry
+from dispatcher.api.document import MOST_RESOURCES, Entry
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.potential import NO_POTENTIAL, PotentialNodes, read_potential
 from dispatcher.api.provisioning import ProvisioningClass, read_provisioning
@@ -78,7 +78,7 @@ def parse_member_cluster(raw: Mapping[str, Any]) -> MemberCluster:
         accepted_namespaces=AcceptedNamespaces(
             spec.child("acceptedNamespaces").one_of(list(AcceptedNamespaces), AcceptedNamespaces.LABELLED)
         ),
-        reserve=spec.child("reserve").quantities(),
+        reserve=spec.child("reserve").quantities(MOST_RESOURCES),
         on_lost=OnClusterLost(on_lost.child("policy").one_of(list(OnClusterLost), OnClusterLost.WAIT)),
         grace=timedelta(seconds=on_lost.child("graceSeconds").integer(DEFAULT_GRACE_SECONDS)),
         provisioning=None if provisioning.value is None else read_provisioning(provisioning),

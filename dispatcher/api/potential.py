@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from dispatcher.api.document import LONGEST_NAME, Entry, read_setting
+from dispatcher.api.document import LONGEST_NAME, MOST_RESOURCES, Entry, read_setting
 from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import LABEL, LONGEST_LABEL, is_qualified_name
 
@@ -21,8 +21,6 @@ MOST_POOLS: Final = 16
 """Pools of one cluster."""
 MOST_LABELS: Final = 64
 """Labels of a pool, and its taints."""
-MOST_AMOUNTS: Final = 64
-"""Resources of a node."""
 BIND_WITHIN: Final = timedelta(seconds=900)
 """Fifteen minutes: clouds bring a node with accelerators in some minutes, or not at all."""
 BIND_WITHIN_SECONDS: Final = (10, 86_400)
@@ -89,7 +87,7 @@ def _pool(entry: Entry) -> NodePool:
         name.fail(
             f"must have at most {LONGEST_LABEL} lower case letters, digits and '-', not {quoted(name.value)}"
         )
-    allocatable = node.child("allocatable").quantities(MOST_AMOUNTS)
+    allocatable = node.child("allocatable").quantities(MOST_RESOURCES)
     if not allocatable:
         node.child("allocatable").fail("at least one resource is required")
     return NodePool(

@@ -11,12 +11,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from dispatcher.api.document import Entry, read_setting
+from dispatcher.api.document import MOST_RESOURCES, Entry, read_setting
 from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import is_subdomain
 
-MOST_MANAGED: Final = 64
-"""Resources that one class provides."""
 LONGEST_PARAMETER: Final = 255
 """Characters of a parameter's name and value."""
 MOST_PARAMETERS: Final = 100
@@ -76,7 +74,7 @@ def read_provisioning(entry: Entry) -> ProvisioningClass:
         )
     return ProvisioningClass(
         name.text(),
-        frozenset(each.resource_name() for each in entry.child("managedResources").elements(MOST_MANAGED)),
+        frozenset(each.resource_name() for each in entry.child("managedResources").elements(MOST_RESOURCES)),
         _parameters(entry.child("parameters")),
         RetryRule(
             retry.child("limit").integer(_RETRY.limit, most=MOST_RETRIES),

@@ -13,7 +13,7 @@ from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, 
 from dispatcher.api.membercluster import MemberCluster, SecretKey, parse_member_cluster
 from dispatcher.api.potential import NodePool, OnPotential, PotentialNodes, parse_potential
 from dispatcher.api.spec_errors import SpecError
-from tests.crd_fields import asked_of, beyond, fields, required, steps_to, takes, type_of, within
+from tests.crd_fields import asked_of, beyond, fields, required, sizes, steps_to, takes, type_of, within
 from tests.crds import load_crds
 from tests.outside_objects import replaced
 
@@ -303,6 +303,18 @@ def test_reader_takes_what_the_schema_just_takes(path: str) -> None:
 @pytest.mark.parametrize("path", BELOW)
 def test_reader_refuses_what_the_schema_just_refuses(path: str) -> None:
     assert [each for each in beyond(WRITTEN[path]) if takes(parsed, SPEC, path, each)] == []
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in BELOW if {"maxItems", "maxProperties"} & WRITTEN[path].keys()]
+)
+def test_schema_and_reader_agree_on_the_length_of_lists_and_maps(path: str) -> None:
+    value: Any = SPEC
+    for step in steps_to(path, SPEC):
+        value = value[step]
+    largest, larger = sizes(WRITTEN[path], value)
+    assert takes(parsed, SPEC, path, largest)
+    assert not takes(parsed, SPEC, path, larger)
 
 
 def test_schema_and_reader_agree_on_what_is_required() -> None:
