@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from dispatcher.api import conditions as words
-from dispatcher.api.conditions import ComponentsCondition, ConditionType
+from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.growth import GrowthRequest, GrowthTrust, PodsByTemplate, Shrinking
@@ -77,7 +77,7 @@ ACTIVE: frozenset[Phase] = frozenset({Phase.DISPATCHED, Phase.RUNNING, Phase.RUN
 class Condition(Struct, frozen=True):
     """A condition: `since` is the last change of `status`, `updated` the last change of any field."""
 
-    type: ConditionType | ComponentsCondition
+    type: ConditionType
     status: bool
     since: datetime
     updated: datetime

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
+from msgspec import Struct
+
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ComponentsPhase, ConditionType
-from dispatcher.core.model.record import Attempt, Condition, Phase, Record
+from dispatcher.core.model.record import Attempt, Phase, Record
 
 PHASES: Final = {
     Phase.QUEUED: ComponentsPhase.SUSPENDED,
@@ -30,11 +32,23 @@ PHASES: Final = {
 }
 """The phase of v1beta2 for each phase. v1beta2 has no queue: a pending AppWrapper is Suspended."""
 
+
+class ComponentsFact(Struct, frozen=True):
+    """A condition of v1beta2, with the fields of `Condition`; no record has one."""
+
+    type: ComponentsCondition
+    status: bool
+    since: datetime
+    updated: datetime
+    reason: str = ""
+    message: str = ""
+
+
 _REMOVING: Final = frozenset({Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING, Phase.DELETING})
 _READY: Final = frozenset({Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION})
 
 
-def conditions(record: Record) -> Iterator[Condition]:
+def conditions(record: Record) -> Iterator[ComponentsFact]:
     """The conditions of v1beta2: each appears once it becomes true, and is False later."""
     attempt = record.attempt
     if attempt is None:
@@ -58,10 +72,10 @@ def component_status(record: Record) -> list[dict[str, Any]]:
     ]
 
 
-def component_condition(attempt: Attempt) -> Condition:
+def component_condition(attempt: Attempt) -> ComponentsFact:
     """The condition of every component of a created attempt."""
     since = attempt.created_at or attempt.decided_at
-    return Condition(
+    return ComponentsFact(
         ComponentsCondition.RESOURCES_DEPLOYED,
         status=True,
         since=since,
@@ -77,10 +91,10 @@ def _is_deployed(record: Record) -> bool:
     return record.holds_capacity and attempt is not None and attempt.created_at is not None
 
 
-def _unhealthy(record: Record) -> Iterator[Condition]:
+def _unhealthy(record: Record) -> Iterator[ComponentsFact]:
     if record.unhealthy is not None:
         noted = record.unhealthy
-        yield Condition(
+        yield ComponentsFact(
             ComponentsCondition.UNHEALTHY,
             status=True,
             since=noted.since,
@@ -91,7 +105,7 @@ def _unhealthy(record: Record) -> Iterator[Condition]:
         return
     failed = record.condition(ConditionType.FAILED)
     if failed is not None:
-        yield Condition(
+        yield ComponentsFact(
             ComponentsCondition.UNHEALTHY,
             status=True,
             since=failed.since,
@@ -101,12 +115,12 @@ def _unhealthy(record: Record) -> Iterator[Condition]:
         )
 
 
-def _fact(record: Record, type_: ComponentsCondition, since: datetime, *, is_true: bool) -> Condition:
+def _fact(record: Record, type_: ComponentsCondition, since: datetime, *, is_true: bool) -> ComponentsFact:
     """True since `since`, or False since the record came to its phase; the reason is v1beta2's name of that phase."""
     changed = since if is_true else max(since, record.phase_since)
     reason = words.SUFFICIENT_PODS_READY if is_true and type_ is ComponentsCondition.PODS_READY else None
     if type_ is ComponentsCondition.PODS_READY and not is_true:
         reason = words.INSUFFICIENT_PODS_READY
-    return Condition(
+    return ComponentsFact(
         type_, status=is_true, since=changed, updated=changed, reason=reason or PHASES[record.phase].value
     )

@@ -278,7 +278,7 @@ def _times(record: Record) -> dict[str, str]:
     return times
 
 
-def _entry(condition: Condition) -> dict[str, Any]:
+def _entry(condition: Condition | components.ComponentsFact) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "type": condition.type.value,
         "status": "True" if condition.status else "False",
