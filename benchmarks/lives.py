@@ -13,20 +13,18 @@ from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Any, Final
 
-import orjson
-from msgspec.structs import asdict
-
 from dispatcher.api import conditions as words
 from dispatcher.api.names import WORKLOAD_GROUP
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
+from dispatcher.core.model import codec
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.pending_reasons import INSUFFICIENT
 from dispatcher.core.model.record import Change, ObjectRef, Pending, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
-from dispatcher.store import mapping
+from dispatcher.store import rows
 
 FIRST: Final = "CLUSTER-1"
 SECOND: Final = "CLUSTER-2"
@@ -91,15 +89,15 @@ def step_rows(life: Life) -> list[dict[str, Any]]:
     return [
         {**each, "change": _timeless(each["change"]), "life": life.name, "moment": int(moment)}
         for moment, change in life.steps
-        for each in mapping.event_rows(change)
+        for each in rows.event_rows(change)
     ]
 
 
 def attempt_rows(life: Life) -> list[dict[str, Any]]:
     """Every attempt of a life after its end, with numbers of moments for times."""
-    last: dict[object, mapping.Row] = {}
+    last: dict[object, rows.Row] = {}
     for _, change in life.steps:
-        last |= {each["number"]: each for each in mapping.attempt_rows(change)}
+        last |= {each["number"]: each for each in rows.attempt_rows(change)}
     moments = {_time(moment): int(moment) for moment in Moment}
     return [
         {
@@ -118,7 +116,7 @@ def end_row(life: Life) -> dict[str, Any]:
     ended = [each for each in life.steps if each[1].after.phase in {"Completed", "Failed", "Deleted"}]
     return {
         "life": life.name,
-        "pattern": _timeless(mapping.new_row(life.end)),
+        "pattern": _timeless(rows.new_row(life.end)),
         "moments": sorted(map(int, life.moments)),
         "first_queued": int(queued[0]) if queued else None,
         "ended": int(ended[0][0]) if ended else None,
@@ -127,7 +125,7 @@ def end_row(life: Life) -> dict[str, Any]:
 
 
 def _timeless(value: object) -> str:
-    return _ISO.sub(AT, orjson.dumps(value, default=asdict).decode())
+    return _ISO.sub(AT, codec.dump(value).decode())
 
 
 def _time(moment: Moment) -> datetime:

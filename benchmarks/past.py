@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-import orjson
 import psycopg
 
 from benchmarks import lives
 from benchmarks.lives import Life
 from dispatcher.controller.upkeep.housekeeping import DELETED_FOR
-from dispatcher.store import mapping
+from dispatcher.core.model import codec
+from dispatcher.store import queue, rows
 from dispatcher.store.partitions import PARTITIONED
 
 CHUNK: Final = 25_000
@@ -118,7 +118,7 @@ def _next_month(month: datetime) -> datetime:
 
 
 def _fill(connection: psycopg.Connection, table: str, filling: Sequence[dict[str, object]]) -> None:
-    document = orjson.dumps(filling).decode()
+    document = codec.dump(filling).decode()
     connection.execute(
         f"INSERT INTO {table} SELECT * FROM json_populate_recordset(NULL::{table}, %s::json)".encode(),
         [document],
@@ -217,8 +217,8 @@ SELECT n, life, at, 'team-' || person %% 40 AS namespace, 'job-' || n AS name,
            'user_name', 'user-' || person, 'user_groups', jsonb_build_array('team-' || person %% 40),
            'priority', (ARRAY[0, 0, 0, 0, 5, 10])[1 + floor(pg_temp.chance(n, 17) * 6)::int],
            'pods', 1 + gpu, 'spec_hash', md5('spec ' || n) || md5('hash ' || n),
-           'demand', demand, 'pod_sets', jsonb_build_array(
-               jsonb_build_object('count', 1 + gpu, 'requests', demand, 'tolerations', '[]'::jsonb))
+           'demand', demand, 'pod_sets', jsonb_build_object('sets', jsonb_build_array(
+               jsonb_build_object('count', 1 + gpu, 'requests', demand)))
        ) AS facts
 FROM timed, LATERAL (
     SELECT jsonb_build_object('cpu', (1 + gpu) * 4000, 'memory', (1 + gpu) * 17179869184)
@@ -239,7 +239,7 @@ FROM chunk JOIN step USING (life)
 ORDER BY at[moment]
 """
 
-_NAMES: Final = tuple(name for name in mapping.NEW_COLUMNS if name not in mapping.OF_EACH_EVENT)
+_NAMES: Final = tuple(name for name in queue.NEW_COLUMNS if name not in rows.OF_EACH_EVENT)
 _COLUMNS: Final = ", ".join(_NAMES)
 _COLUMNS_OF_THE_END: Final = ", ".join(f"ended.{name}" for name in _NAMES)
 

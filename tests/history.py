@@ -11,6 +11,7 @@ from typing import Final
 
 from sqlalchemy import text
 
+from dispatcher.core.model import codec
 from dispatcher.store.database import Database
 
 
@@ -72,7 +73,10 @@ class History:
         """The pending queue in the order of evaluation; AppWrappers that may not go yet come last."""
         async with self._database.reading() as connection:
             found = await connection.execute(_QUEUE_NOW, {"queue": queue})
-            return [QueueEntry(**row) for row in found.mappings()]
+            return [
+                QueueEntry(**{**row, "demand": codec.load(row["demand"], dict[str, int])})
+                for row in found.mappings()
+            ]
 
 
 _UIDS: Final = text("SELECT uid FROM appwrapper WHERE namespace = :namespace AND name = :name")

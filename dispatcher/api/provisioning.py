@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from dispatcher.api.document import MOST_RESOURCES, Entry, read_setting
 from dispatcher.api.spec_errors import quoted
@@ -53,7 +53,7 @@ class ProvisioningClass(Struct, frozen=True):
     request that nobody has looked at `accept_within` that time counts as failed.
     """
 
-    name: str
+    name: str = field(name="className")  # history reads it by this name
     managed: frozenset[str] = frozenset()
     parameters: tuple[tuple[str, str], ...] = ()
     retry: RetryRule = _RETRY

@@ -20,7 +20,7 @@ from dispatcher.core.model.potential import LONGEST_DISTRUST, PoolFailures
 from dispatcher.core.scheduling.cluster_filters import LONGEST_MESSAGE
 from dispatcher.core.status.clusters import ClusterChange, ClusterEvent, ClusterState, changes
 from dispatcher.errors import SettingsError
-from dispatcher.store import mapping, tables
+from dispatcher.store import rows, tables
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
 from dispatcher.store.library import AsyncConnection
@@ -161,11 +161,11 @@ class ClusterStore:
         self, connection: AsyncConnection, name: str, at: datetime, events: Sequence[ClusterChange]
     ) -> None:
         if events:
-            document = mapping.to_json([_row(name, at, each) for each in events])
+            document = rows.to_json([_row(name, at, each) for each in events])
             await connection.execute(_WRITE_EVENTS, {"rows": document, "epoch": self._lease().epoch})
 
 
-def _row(name: str, at: datetime, event: ClusterChange) -> mapping.Row:
+def _row(name: str, at: datetime, event: ClusterChange) -> rows.Row:
     message = _short(one_line(event.message))
     return {"at": at, "cluster": name, "event": event.event, "reason": event.reason, "message": message}
 
@@ -214,7 +214,7 @@ _OLD_POOL_FAILURES: Final = text(
 _NO_POOL_FAILURES: Final = text(
     "DELETE FROM namespace_pool_failures WHERE cluster = :cluster AND pool = :pool"
 )
-_STATE_COLUMNS: Final = mapping.Fields(mapping.same(types(tables.member_cluster), ClusterState))
+_STATE_COLUMNS: Final = rows.Fields(rows.fields_of(ClusterState, "said", "closed_message"))
 _STATE: Final = text(
     f"SELECT {listed(_STATE_COLUMNS.columns)} FROM member_cluster WHERE name = :name FOR UPDATE"
 )

@@ -14,10 +14,11 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.types.json import set_json_loads
 
 from dispatcher.errors import DataRefused, SchemaMismatch, StoreError, StoreUnavailable
 
@@ -91,6 +92,15 @@ async def only_read(connection: Connection) -> None:
     """Have each transaction only read, and see one state of the database; set with BEGIN, at no further cost."""
     await connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
     await connection.set_read_only(True)
+
+
+def leave_json(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Hand on JSON columns as they are sent, in bytes: who reads one knows the type of its value."""
+    set_json_loads(_as_sent, connection)
+
+
+def _as_sent(document: str | bytes) -> bytes:
+    return document if isinstance(document, bytes) else document.encode()
 
 
 def hang_up(connection: psycopg.AsyncConnection) -> None:

@@ -15,9 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Final
 
-import orjson
 import psycopg
-from psycopg.types.json import set_json_loads
 from sqlalchemy import Engine, NullPool, TextClause, create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -72,7 +70,7 @@ class Database:
 
         async def connect() -> psycopg.AsyncConnection:
             connection = await psycopg.AsyncConnection.connect(**parameters)  # type: ignore[arg-type]  # libpq's own names
-            set_json_loads(orjson.loads, connection)  # a record has a dozen JSON columns
+            connections.leave_json(connection)
             return connection
 
         self._deadline = deadline.total_seconds()

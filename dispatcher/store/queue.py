@@ -25,12 +25,21 @@ from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Attempt, Change, ObjectRef, Record
 from dispatcher.errors import DataRefused
-from dispatcher.store import archive, mapping, partitions
+from dispatcher.store import archive, partitions, rows, tables
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
 from dispatcher.store.library import AsyncConnection
 from dispatcher.store.overdue import end_overdue
 from dispatcher.store.tables import listed, recordset
+
+# Types by column, without the columns that the database or the writing statement sets.
+NEW_COLUMNS: Final = tables.types(
+    tables.appwrapper, "enqueue_seq", "updated_at", "taken_in_at", "first_queued_at", "ended_at", "outcome"
+)
+STATE_COLUMNS: Final = {name: type_ for name, type_ in NEW_COLUMNS.items() if name not in rows.IDENTITY}
+ATTEMPT_COLUMNS: Final = tables.types(tables.attempt, "cluster_uid", "epoch")
+OBJECT_COLUMNS: Final = tables.types(tables.attempt_object)
+EVENT_COLUMNS: Final = tables.types(tables.event, "id", "recorded_at", "epoch")
 
 ROWS_AT_ONCE: Final = 50
 """Records loaded between two turns of the event loop, so that the lease is renewed and probes are answered.
@@ -114,7 +123,7 @@ class QueueStore:
             objects = await _rows(connection, _LIVE_OBJECTS, uids) if uids["uids"] else []
         current = _attempts_by_uid(attempts, objects)
         await asyncio.sleep(0)
-        return [mapping.record_of(row, current.get(row["uid"])) for row in live]
+        return [rows.record_of(row, current.get(row["uid"])) for row in live]
 
     async def load_specs(self, hashes: Collection[str]) -> dict[str, bytes]:
         """The specs as submitted, by hash; an unknown hash is left out."""
@@ -192,11 +201,9 @@ class QueueStore:
                 if is_together and len(accepted) < len(changes):
                     raise _OneIsStale  # and nothing is written
                 written = [change for change in changes if change.after.uid in accepted]
-                await _write(
-                    connection, _ATTEMPTS, _all(mapping.attempt_rows(each) for each in written), lease
-                )
-                await _write(connection, _OBJECTS, _all(mapping.object_rows(each) for each in written), lease)
-                events = _all(map(mapping.event_rows, written))
+                await _write(connection, _ATTEMPTS, _all(rows.attempt_rows(each) for each in written), lease)
+                await _write(connection, _OBJECTS, _all(rows.object_rows(each) for each in written), lease)
+                events = _all(map(rows.event_rows, written))
                 await _write(connection, _EVENTS, events, lease)
         return CommitResult(
             accepted=tuple(
@@ -241,26 +248,26 @@ async def _write_specs(connection: AsyncConnection, changes: Sequence[Change]) -
 async def _write_records(connection: AsyncConnection, changes: Sequence[Change]) -> dict[str, int]:
     """The uids of the accepted changes, each with its new `enqueue_seq`, or 0 where the row existed."""
     accepted: dict[str, int] = {}
-    new = [mapping.new_row(change.after) for change in changes if change.before is None]
+    new = [rows.new_row(change.after) for change in changes if change.before is None]
     if new:
-        document = mapping.to_json([{"ordinal": ordinal, **row} for ordinal, row in enumerate(new)])
+        document = rows.to_json([{"ordinal": ordinal, **row} for ordinal, row in enumerate(new)])
         inserted = await connection.execute(_INSERT, {"rows": document})
         accepted.update((row.uid, row.enqueue_seq) for row in inserted)
-    changed = [mapping.changed_row(change.before, change.after) for change in changes if change.before]
+    changed = [rows.changed_row(change.before, change.after) for change in changes if change.before]
     if changed:
-        updated = await connection.execute(_UPDATE, {"rows": mapping.to_json(changed)})
+        updated = await connection.execute(_UPDATE, {"rows": rows.to_json(changed)})
         accepted.update((row.uid, 0) for row in updated)
     return accepted
 
 
 async def _write(
-    connection: AsyncConnection, statement: TextClause, written: list[mapping.Row], lease: Lease
+    connection: AsyncConnection, statement: TextClause, written: list[rows.Row], lease: Lease
 ) -> None:
     if written:
-        await connection.execute(statement, {"rows": mapping.to_json(written), "epoch": lease.epoch})
+        await connection.execute(statement, {"rows": rows.to_json(written), "epoch": lease.epoch})
 
 
-def _all(parts: Iterable[list[mapping.Row]]) -> list[mapping.Row]:
+def _all(parts: Iterable[list[rows.Row]]) -> list[rows.Row]:
     return [row for part in parts for row in part]
 
 
@@ -269,7 +276,7 @@ def _replaced(columns: Iterable[str]) -> str:
 
 
 def _assignment(name: str) -> str:
-    return f"{name} = coalesce(t.{name}, a.{name})" if name in mapping.KEPT_IF_NULL else f"{name} = t.{name}"
+    return f"{name} = coalesce(t.{name}, a.{name})" if name in rows.KEPT_IF_NULL else f"{name} = t.{name}"
 
 
 # All bodies as one value, which the server takes apart: an array of them would travel as hexadecimal text.
@@ -286,25 +293,25 @@ _DELETED: Final = text(
 _ENDED: Final = "t.phase IN ('Completed', 'Failed', 'Deleted')"
 # The times of its first queueing and of its end follow from the phases. They are set here, so no step can omit them.
 _INSERT: Final = text(
-    f"INSERT INTO appwrapper ({listed(mapping.NEW_COLUMNS)}, taken_in_at, first_queued_at, ended_at, outcome) "
-    f"SELECT {listed(mapping.NEW_COLUMNS)}, t.phase_since, CASE WHEN t.phase = 'Queued' THEN t.phase_since END, "
+    f"INSERT INTO appwrapper ({listed(NEW_COLUMNS)}, taken_in_at, first_queued_at, ended_at, outcome) "
+    f"SELECT {listed(NEW_COLUMNS)}, t.phase_since, CASE WHEN t.phase = 'Queued' THEN t.phase_since END, "
     f"CASE WHEN {_ENDED} THEN t.phase_since END, CASE WHEN {_ENDED} THEN lower(t.phase) ELSE '' END "
-    f"FROM {recordset({'ordinal': 'integer', **mapping.NEW_COLUMNS})} "
+    f"FROM {recordset({'ordinal': 'integer', **NEW_COLUMNS})} "
     "ORDER BY ordinal ON CONFLICT (uid) DO NOTHING RETURNING uid, enqueue_seq"
 )
 _UPDATE: Final = text(
-    f"UPDATE appwrapper AS a SET {', '.join(map(_assignment, mapping.STATE_COLUMNS))}, "
+    f"UPDATE appwrapper AS a SET {', '.join(map(_assignment, STATE_COLUMNS))}, "
     "updated_at = clock_timestamp(), "
     "first_queued_at = coalesce(a.first_queued_at, CASE WHEN t.phase = 'Queued' THEN t.phase_since END), "
     f"ended_at = coalesce(a.ended_at, CASE WHEN {_ENDED} THEN t.phase_since END), "
     f"outcome = CASE WHEN a.outcome = '' AND {_ENDED} THEN lower(t.phase) ELSE a.outcome END "
-    f"FROM {recordset({'uid': 'text', 'expected_version': 'integer', **mapping.STATE_COLUMNS})} "
+    f"FROM {recordset({'uid': 'text', 'expected_version': 'integer', **STATE_COLUMNS})} "
     "WHERE a.uid = t.uid AND a.version = t.expected_version RETURNING a.uid"
 )
 _ATTEMPTS: Final = text(
-    f"INSERT INTO attempt (epoch, cluster_uid, {listed(mapping.ATTEMPT_COLUMNS)}) "
+    f"INSERT INTO attempt (epoch, cluster_uid, {listed(ATTEMPT_COLUMNS)}) "
     "SELECT :epoch, coalesce((SELECT m.cluster_uid FROM member_cluster m WHERE m.name = t.cluster), ''), "
-    f"{listed(mapping.ATTEMPT_COLUMNS)} FROM {recordset(mapping.ATTEMPT_COLUMNS)} "
+    f"{listed(ATTEMPT_COLUMNS)} FROM {recordset(ATTEMPT_COLUMNS)} "
     "ON CONFLICT (uid, number) DO UPDATE SET "
     + _replaced(("created_at", "started_at", "ended_at", "outcome", "reason", "preempted_by"))
     + ", "
@@ -315,14 +322,14 @@ _ATTEMPTS: Final = text(
     "ELSE appended_growth(coalesce(attempt.growth, '[]'), excluded.growth) END"
 )
 _OBJECTS: Final = text(
-    f"INSERT INTO attempt_object ({listed(mapping.OBJECT_COLUMNS)}) "
-    f"SELECT {listed(mapping.OBJECT_COLUMNS)} FROM {recordset(mapping.OBJECT_COLUMNS)} "
+    f"INSERT INTO attempt_object ({listed(OBJECT_COLUMNS)}) "
+    f"SELECT {listed(OBJECT_COLUMNS)} FROM {recordset(OBJECT_COLUMNS)} "
     "ON CONFLICT (uid, attempt, item) DO UPDATE SET "
-    + _replaced(name for name in mapping.OBJECT_COLUMNS if name not in ("uid", "attempt", "item"))
+    + _replaced(name for name in OBJECT_COLUMNS if name not in ("uid", "attempt", "item"))
 )
 _EVENTS: Final = text(
-    f"INSERT INTO event (epoch, {listed(mapping.EVENT_COLUMNS)}) "
-    f"SELECT :epoch, {listed(mapping.EVENT_COLUMNS)} FROM {recordset(mapping.EVENT_COLUMNS)}"
+    f"INSERT INTO event (epoch, {listed(EVENT_COLUMNS)}) "
+    f"SELECT :epoch, {listed(EVENT_COLUMNS)} FROM {recordset(EVENT_COLUMNS)}"
 )
 
 # --- reading -----------------------------------------------------------------------------------------
@@ -331,7 +338,7 @@ _LIVE: Final = text(
     "SELECT * FROM appwrapper WHERE phase <> 'Deleted' AND uid > :after ORDER BY uid LIMIT :most"
 )
 _LIVE_ATTEMPTS: Final = text(
-    f"SELECT {listed(f't.{name}' for name in mapping.ATTEMPT_COLUMNS if name != 'growth')}, "
+    f"SELECT {listed(f't.{name}' for name in ATTEMPT_COLUMNS if name != 'growth')}, "
     f"jsonb_path_query_array(t.growth, '$[last - {MOST_GROWTHS_KEPT - 1} to last]') AS growth "
     "FROM appwrapper a JOIN attempt t ON t.uid = a.uid AND t.number = a.attempt "
     "WHERE a.uid = ANY(:uids)"
@@ -370,5 +377,5 @@ def _attempts_by_uid(
 ) -> dict[str, Attempt]:
     by_uid: dict[str, list[ObjectRef]] = defaultdict(list)
     for row in objects:
-        by_uid[row["uid"]].append(mapping.object_of(row))
-    return {row["uid"]: mapping.attempt_of(row, by_uid[row["uid"]]) for row in attempts}
+        by_uid[row["uid"]].append(rows.object_of(row))
+    return {row["uid"]: rows.attempt_of(row, by_uid[row["uid"]]) for row in attempts}

@@ -16,15 +16,15 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
-import orjson
 from sqlalchemy import Table, TextClause, text
 
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.intake.labels import ClassValue
+from dispatcher.core.model import codec
 from dispatcher.core.queues.declaration import parse_dispatch_queue, write_queue
 from dispatcher.core.queues.leaf_quota import LeafQuota
 from dispatcher.core.queues.queue import Queue
-from dispatcher.store import mapping
+from dispatcher.store import rows
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
 from dispatcher.store.tables import appwrapper, queue_declaration, queue_spec, recordset, types
@@ -63,7 +63,7 @@ class QueueDeclarationStore:
     async def note_classes(self, classes: Mapping[str, ClassValue]) -> None:
         """Note that exactly these priority classes, by key, are there or were lately. Safe to repeat."""
         lease = self._lease()
-        document = orjson.dumps({key: list(each) for key, each in classes.items()}).decode()
+        document = codec.dump(classes).decode()
         async with self._database.fenced(lease.epoch, lease.holder) as connection:
             await connection.execute(_NOTE_CLASSES, {"classes": document})
 
@@ -71,7 +71,7 @@ class QueueDeclarationStore:
         """The priority classes that earlier leaders saw, and whose absence had not lasted; None if that is unknown."""
         async with self._database.reading() as connection:
             found = await connection.scalar(_CLASSES)
-        return None if found is None else {key: ClassValue(*each) for key, each in found.items()}
+        return None if found is None else codec.load(found, dict[str, ClassValue])
 
     async def last_valid(self) -> dict[str, Queue]:
         """The last valid declaration of each queue that history knows, by name.
@@ -84,16 +84,16 @@ class QueueDeclarationStore:
             }
 
     async def _replace(
-        self, statements: Iterable[TextClause], rows: Sequence[mapping.Row], now: datetime
+        self, statements: Iterable[TextClause], declared: Sequence[rows.Row], now: datetime
     ) -> None:
         lease = self._lease()
-        values = {"rows": mapping.to_json(rows), "now": now}
+        values = {"rows": rows.to_json(declared), "now": now}
         async with self._database.fenced(lease.epoch, lease.holder) as connection:
             for statement in statements:
                 await connection.execute(statement, values)
 
 
-def _row(quota: LeafQuota) -> mapping.Row:
+def _row(quota: LeafQuota) -> rows.Row:
     # As text: a weight may have more digits than a double, and an amount more than 64 bits.
     return {
         "queue": quota.queue,
@@ -102,12 +102,13 @@ def _row(quota: LeafQuota) -> mapping.Row:
     }
 
 
-def _spec_row(numbered: tuple[int, Queue]) -> mapping.Row:
+def _spec_row(numbered: tuple[int, Queue]) -> rows.Row:
     position, queue = numbered
     return {"queue": queue.name, "position": position, "spec": write_queue(queue)}
 
 
-def _queue_of(name: str, spec: Mapping[str, object]) -> Queue:
+def _queue_of(name: str, written: bytes) -> Queue:
+    spec = codec.load(written, dict[str, object])
     try:
         return parse_dispatch_queue({"metadata": {"name": name}, "spec": spec})
     except SpecError:

@@ -13,7 +13,7 @@ from typing import Final
 from sqlalchemy import text
 
 from dispatcher.core.scheduling.sharing.recent_use import HALF_LIFE, REMEMBERED, WeightedUse
-from dispatcher.store import mapping
+from dispatcher.store import rows
 from dispatcher.store.database import Database
 
 
@@ -28,11 +28,11 @@ class RecentUseStore:
 
         Raises `StoreUnavailable` after the timeout of a statement.
         """
-        rows: list[mapping.Row] = [
+        leaves = [
             {"queue": queue, "resource": resource} for queue, names in asked.items() for resource in names
         ]
         values = {
-            "rows": mapping.to_json(rows),
+            "rows": rows.to_json(leaves),
             "now": now,
             "since": now - REMEMBERED,
             "half_life": HALF_LIFE.total_seconds(),

@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from sqlalchemy import text
 
-from dispatcher.core.model.resources import Resources
 from dispatcher.core.status.samples import CapacitySample, QueueSample
-from dispatcher.store import mapping, tables
+from dispatcher.store import rows, tables
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
 from dispatcher.store.tables import listed, recordset, types
@@ -36,9 +35,9 @@ class SampleStore:
             found = await connection.execute(_IS_KNOWN, {"at": at, "queues": names})
             if found.scalar_one():
                 return False
-            written = {"at": at, "rows": mapping.to_json(list(map(_capacity_row, capacities)))}
+            written = {"at": at, "rows": rows.to_json(capacities)}
             await connection.execute(_CAPACITIES, written)
-            written = {"at": at, "rows": mapping.to_json(list(map(_queue_row, queues)))}
+            written = {"at": at, "rows": rows.to_json(queues)}
             await connection.execute(_QUEUES, written)
         return True
 
@@ -50,31 +49,12 @@ class SampleStore:
             return [_sample_of(row) for row in found.mappings()]
 
 
-def _capacity_row(sample: CapacitySample) -> mapping.Row:
-    # As text: sums may exceed 64 bits, the limit of our JSON writer.
-    return {**_CAPACITY.row(sample), **{name: str(getattr(sample, name)) for name in _AMOUNTS}}
-
-
-def _queue_row(sample: QueueSample) -> mapping.Row:
-    return {
-        "queue": sample.queue,
-        "queued": sample.queued,
-        "queued_demand": _in_text(sample.queued_demand),
-        "running": sample.running,
-        "running_demand": _in_text(sample.running_demand),
-    }
-
-
-def _in_text(demand: Resources) -> dict[str, str]:
-    return {name: str(amount) for name, amount in demand.items()}
-
-
 def _sample_of(row: Mapping[Any, Any]) -> CapacitySample:
     return CapacitySample(**{**_CAPACITY.arguments(row), **{name: int(row[name]) for name in _AMOUNTS}})
 
 
 _AMOUNTS: Final = ("capacity", "held", "other", "free")
-_CAPACITY: Final = mapping.Fields(mapping.same(types(tables.capacity_sample, "at"), CapacitySample))
+_CAPACITY: Final = rows.Fields(rows.fields_of(CapacitySample))
 _COLUMNS: Final = listed(_CAPACITY.columns)
 _IS_KNOWN: Final = text(
     "SELECT EXISTS (SELECT FROM queue_sample WHERE queue = ANY(:queues) AND at = CAST(:at AS timestamptz))"

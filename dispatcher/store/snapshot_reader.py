@@ -17,8 +17,8 @@ from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules, rules_of, world_of
 from dispatcher.core.scheduling.world import World
 from dispatcher.errors import SchemaMismatch
-from dispatcher.store.connections import connected, only_read
-from dispatcher.store.gang_rows import queued_or_running_of
+from dispatcher.store.connections import connected, leave_json, only_read
+from dispatcher.store.rows import queued_or_running_of
 from dispatcher.store.snapshot_document import facts_of
 
 
@@ -46,6 +46,7 @@ async def read_snapshot(url: str, timeout: timedelta) -> Snapshot:
     async with connected(
         url, statement_timeout=timeout, lock_timeout=timeout, grace=timeout / 6
     ) as connection:
+        leave_json(connection)
         await only_read(connection)
         async with connection.transaction(), connection.cursor(row_factory=dict_row) as cursor:
             await cursor.execute(_CLUSTERS)

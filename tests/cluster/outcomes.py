@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import text
 
+from dispatcher.core.model import codec
 from dispatcher.store.database import Database
 from tests.cluster.world import World
 
@@ -66,9 +67,15 @@ async def rows(world: World, query: str) -> list[Json]:
     database = Database(world.database_url, pool_size=1)
     try:
         async with database.reading() as connection:
-            return [dict(row) for row in (await connection.execute(text(query))).mappings()]
+            found = (await connection.execute(text(query))).mappings()
+            return [{name: _read(value) for name, value in row.items()} for row in found]
     finally:
         await database.close()
+
+
+def _read(value: object) -> object:
+    """The value of a column; JSON comes in bytes."""
+    return codec.load(value, object) if isinstance(value, bytes) else value
 
 
 LIVE = "SELECT name, phase, message FROM appwrapper WHERE phase <> 'Deleted'"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.record import Change, Pending
 from dispatcher.core.model.requirements import Rejection
-from dispatcher.store import mapping
+from dispatcher.store import rows
 from dispatcher.text import LONGEST_MESSAGE, name_of, one_line, printable, text_of
 from tests.builders import at, make_record
 from tests.edges import EDGES, NASTY
@@ -42,9 +42,9 @@ def test_text_that_enters_anywhere_can_be_held_everywhere(edge: str, text: str) 
         assert is_safe(kept)
         change = change_with(kept)
         assert change.before is not None
-        written = [mapping.changed_row(change.before, change.after), *mapping.event_rows(change)]
-        assert "\\u0000" not in mapping.to_json(written).replace("\\\\", "")
-        json.loads(mapping.to_json(written))
+        written = [rows.changed_row(change.before, change.after), *rows.event_rows(change)]
+        assert "\\u0000" not in rows.to_json(written).replace("\\\\", "")
+        json.loads(rows.to_json(written))
 
 
 @given(texts, st.integers(8, 500))

@@ -177,5 +177,4 @@ class SnapshotKeeper:
     async def _document(self, state: ClusterState, now: datetime) -> bytes:
         slices = Slices(time.monotonic)
         facts = await facts_of(state, self._clusters, now, slices)
-        lines = await slices.run(snapshot_document.lines_of(facts))
-        return await asyncio.to_thread(snapshot_document.compressed, lines)
+        return await asyncio.to_thread(snapshot_document.document_of, facts)

@@ -26,7 +26,7 @@ Constraint = tuple[tuple[Toleration, ...], NodeRequirements]
 """The properties of a pod that decide which nodes it may use, without regard to free amounts."""
 
 
-class Spread(Struct, frozen=True):
+class Spread(Struct, frozen=True, omit_defaults=True):
     """A required topology spread of the pods of a set over the domains of `topology`, a label of nodes.
 
     A domain takes at most `most_skew` (1 or more) pods more than the domain with the fewest, which counts as 0 pods
@@ -75,7 +75,7 @@ class Spread(Struct, frozen=True):
 
 
 @equal_without("path", "item", "sort")
-class PodSet(Struct, frozen=True):
+class PodSet(Struct, frozen=True, omit_defaults=True):
     """`count` equal pods; `requests` is per pod.
 
     `nodes` are the requirements on a node's labels. `apart` are labels of nodes: no two pods of the set may be on

@@ -39,7 +39,7 @@ class Taint(Struct, frozen=True):
         return f"{self.key}={self.value}" if self.value else self.key
 
 
-class Toleration(Struct, frozen=True):
+class Toleration(Struct, frozen=True, omit_defaults=True):
     """A pod's toleration; empty strings mean any key (with Exists) or any effect, as in Kubernetes."""
 
     key: str = ""
@@ -72,7 +72,7 @@ class LabelOperator(StrEnum):
     LT = "Lt"
 
 
-class LabelRequirement(Struct, frozen=True, cache_hash=True):
+class LabelRequirement(Struct, frozen=True, cache_hash=True, omit_defaults=True):
     """A condition on one label; `values` are the operands, one whole number for GT and LT."""
 
     key: str
@@ -136,7 +136,7 @@ _WHOLE_NUMBER: Final = re.compile("[+-]?[0-9]{1,63}")
 _INT64: Final = range(-(2**63), 2**63)
 
 
-class NodeTerm(Struct, frozen=True):
+class NodeTerm(Struct, frozen=True, omit_defaults=True):
     """A term of a required node affinity: all conditions on labels and on the name must hold.
 
     A term without any condition matches no node. The conditions in `names` are about the node's name; their key says
@@ -184,7 +184,7 @@ class Beside(Struct, frozen=True):
         return (value in self.domains) is (self.why is WhyBeside.ATTRACTS)
 
 
-class NodeRequirements(Struct, frozen=True):
+class NodeRequirements(Struct, frozen=True, omit_defaults=True):
     """Requirements of pods on the labels of a node: all of `selector`, and one of `terms` if there are any.
 
     `beside` are conditions of one moment, by the pods that are there; a template has none.
@@ -211,7 +211,7 @@ class NodeRequirements(Struct, frozen=True):
 ANY_NODE: Final = NodeRequirements()
 
 
-class Node(Struct, frozen=True):
+class Node(Struct, frozen=True, omit_defaults=True):
     """The capacity of a node; `usable` means Ready and not cordoned, `ready` only Ready.
 
     `most_pods` is the number of pods that the node lists, also 0; None if it lists none. `left_out` are the names of

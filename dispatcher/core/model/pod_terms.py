@@ -32,7 +32,7 @@ _MOST_NAMED: Final = 5
 """Namespaces that a message names; the others are counted."""
 
 
-class PodTerm(Struct, frozen=True, cache_hash=True):
+class PodTerm(Struct, frozen=True, cache_hash=True, omit_defaults=True):
     """A required term about other pods: their domain is that of `topology`, a label of nodes.
 
     It selects the pods in `namespaces` (None: in every namespace) with labels that satisfy all `conditions`. Terms of
@@ -96,7 +96,7 @@ def attraction_of(terms: tuple[PodTerm, ...]) -> PodTerm:
     return PodTerm(_ANY_TOPOLOGY, namespaces, tuple(conditions))
 
 
-class PodSort(Struct, frozen=True, weakref=True, cache_hash=True):
+class PodSort(Struct, frozen=True, weakref=True, cache_hash=True, omit_defaults=True):
     """The facts of a pod that terms about pods depend on: `repels` are its own terms of required anti-affinity.
 
     `labels` are sorted. A pod `is_ending` once its deletion was requested. Equal sorts from `of` are one object: many

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from dispatcher.api.provisioning import ProvisioningClass
 
@@ -20,7 +20,7 @@ class Provisioning(Struct, frozen=True):
     noted. The gang waits for capacity until `provisioned_at`.
     """
 
-    asked: ProvisioningClass
+    asked: ProvisioningClass = field(name="class")  # history reads it by this name
     request_uid: str = ""
     message: str = ""
     noted_at: datetime | None = None

@@ -181,7 +181,7 @@ class ObjectRef(Struct, frozen=True):
     done: bool = False
 
 
-class Growth(Struct, frozen=True):
+class Growth(Struct, frozen=True, omit_defaults=True):
     """A change of an attempt's growth: from `at` on, it holds `amounts` beyond its demand.
 
     The amounts are positive. They are empty if it holds no more than the demand. With `is_taken` surplus pods were

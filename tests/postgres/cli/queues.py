@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from dispatcher.core.kinds.pods.pod_defaults import DefaultsSurvey
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.record import Change, Record
@@ -23,7 +22,7 @@ from dispatcher.core.scheduling.world_facts import Cluster
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
-from dispatcher.store.snapshot_document import compressed, lines_of
+from dispatcher.store.snapshot_document import document_of
 from dispatcher.store.snapshots import SnapshotStore
 from tests.builders import make_gang
 from tests.postgres.changes import committed, make_object
@@ -97,7 +96,7 @@ async def snap(
         facts = ClusterFacts(
             each, pods if each.name == "east" else (), rules, taken_at=taken_at, defaults=NOTHING_ADDED
         )
-        documents[each.name] = compressed(incremental.run(lines_of(facts)))
+        documents[each.name] = document_of(facts)
     await store.write(documents, documents.keys(), taken_at)
 
 

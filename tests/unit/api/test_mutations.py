@@ -12,7 +12,7 @@ from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.spec_errors import LONGEST_MESSAGE, SpecError, one_line
 from dispatcher.core.kinds.manifest import build
 from dispatcher.core.lifecycle import first_changes
-from dispatcher.store import mapping
+from dispatcher.store import rows
 from tests.builders import at, gang_of, make_owner, make_submission, make_template, make_wrapped
 from tests.mutations import mutants, mutated
 
@@ -30,7 +30,7 @@ def test_mutated_appwrapper_is_explained_or_can_be_kept_and_created(document: Js
         assert said == one_line(said)  # either outcome is fine
         return
     change = first_changes.submit(make_submission(), gang, at(1))
-    assert b"\\u0000" not in mapping.to_json([mapping.new_row(change.after)]).encode()
+    assert b"\\u0000" not in rows.to_json([rows.new_row(change.after)]).encode()
     for wrapped in spec.wrapped:
         assert orjson.loads(orjson.dumps(build(wrapped, make_owner())))["metadata"]["name"]
 

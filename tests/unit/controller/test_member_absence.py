@@ -15,13 +15,13 @@ from dispatcher.controller.scheduling.absence import LASTS_SECONDS
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.snapshot_keeper import facts_of, states_of
-from dispatcher.core.model import incremental, pending_reasons
+from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.cycle import Impossible, Placed, plan
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules, world_of
 from dispatcher.kube.client import ClusterClient
-from dispatcher.store.snapshot_document import compressed, lines_of
+from dispatcher.store.snapshot_document import document_of
 from dispatcher.store.snapshot_document import facts_of as read_facts
 from tests.builders import at, make_gang, make_record
 from tests.fakes import FakeApiServer, Reply, answer, refusal, watch
@@ -79,7 +79,7 @@ async def decided_by_would(bench: Bench) -> tuple[str, ...]:
     states = states_of(Cache({}), bench.fleet, SchedulingRules())
     slices = Slices(monotonic)
     written = [await facts_of(each, bench.fleet, at(0), slices) for each in states.values()]
-    documents = [compressed(incremental.run(lines_of(each))) for each in written]
+    documents = [document_of(each) for each in written]
     proposal = make_record(gang=make_gang(cpu=1))
     world = world_of([read_facts(each, at(0)) for each in documents], [proposal], (), at(0))
     (outcome,) = world.plan()

@@ -14,14 +14,13 @@ from dispatcher.controller.members.cluster import Cluster as Connected
 from dispatcher.controller.members.pod_defaults import PodDefaultsOfClusters
 from dispatcher.core.intake.proposal import KnownDefaults, known_defaults, propose, with_pod_defaults
 from dispatcher.core.kinds.pods.pod_defaults import NO_DEFAULTS, ClusterDefaults, DefaultsSurvey, PodDefaults
-from dispatcher.core.model import incremental
 from dispatcher.core.model.pending_reasons import NOT_CONNECTED
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules
 from dispatcher.core.scheduling.world_facts import Cluster
-from dispatcher.store.snapshot_document import compressed, facts_of, lines_of
+from dispatcher.store.snapshot_document import document_of, facts_of
 from tests.builders import CREATED, make_appwrapper, make_template
 from tests.fakes import FakeApiServer, answer, client_of, refusal
 from tests.unit.controller.world import World
@@ -85,7 +84,7 @@ class Fleet:
         closed = None if name in self.connected else Closed(NOT_CONNECTED, "no kubeconfig")
         survey = self.defaults.surveys.get(name)
         facts = ClusterFacts(Cluster(name, labels={"at": name}, closed=closed), defaults=survey)
-        return facts_of(compressed(incremental.run(lines_of(facts))), CREATED)
+        return facts_of(document_of(facts), CREATED)
 
     async def of_hub(self, classes: frozenset[str]) -> PodDefaults:
         """The defaults of the hub, as the author reads them."""
