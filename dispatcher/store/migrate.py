@@ -33,8 +33,8 @@ from dispatcher.store.leadership import revision_of
 LOCK: Final = 0x61776D6967726174
 """Key of the advisory lock: "awmigrat"."""
 
-BEFORE_THE_RULE: Final = "0017"
-"""Migrations up to here took things away without a word."""
+FIRST: Final = "0001"
+"""The schema of the first release: its code runs on every schema of which nothing was taken away."""
 
 _LEADER: Final = text("SELECT holder FROM leader_lease WHERE expires_at > clock_timestamp()")
 
@@ -81,10 +81,8 @@ def check(url: str) -> None:
 
 def oldest_code(target: str) -> str:
     """The revision of the oldest code that runs on the schema of revision `target`, which may be `head`."""
-    scripts = list(ScriptDirectory.from_config(_config()).iterate_revisions(target, "base"))
-    unruled = [script.revision for script in scripts if script.revision <= BEFORE_THE_RULE]
-    named = [str(getattr(script.module, "OLDEST_CODE", "")) for script in scripts]
-    return max(*unruled, *named, "")
+    scripts = ScriptDirectory.from_config(_config()).iterate_revisions(target, "base")
+    return max(FIRST, *(str(getattr(script.module, "OLDEST_CODE", "")) for script in scripts))
 
 
 def note_oldest_code(connection: Connection, at: str | None) -> None:
@@ -141,7 +139,7 @@ def _check_leader(connection: Connection, target: str) -> None:
         connection.execute(_LEADER).scalar_one_or_none()
     )
     connection.commit()
-    if led_by and needed > BEFORE_THE_RULE and revision_of(led_by) < needed:
+    if led_by and needed > FIRST and revision_of(led_by) < needed:
         raise SchemaMismatch(
             f"the dispatcher {led_by} leads, which does not run on the schema of this version: it is older than "
             f"revision {needed}; stop all dispatchers of older versions, then run: dispatcher migrate"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.model.growth import GrowthRequest
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.store import migrate
 from dispatcher.store.queue import QueueStore
-from tests.builders import at, attempt_of, make_ref
-from tests.postgres.changes import forget_replay, loaded, make_submit, rows_of, take
+from tests.builders import at, make_ref
+from tests.postgres.changes import make_submit, rows_of, take
 
 ONE = Resources({"cpu": 500, "nvidia.com/gpu": 1})
 WAITS = GrowthRequest(2, ONE * 2, at(40), "InsufficientQuota", "2 more pods wait: quota of team")
@@ -48,20 +45,4 @@ async def test_life_with_growth_that_waits_is_stored_step_by_step(
         ("granted", "InsufficientQuota", "1 more pod: 0.5 cpu, 1 gpu"),
         ("granted", "", "1 more pod"),
         ("growth-waits", "InsufficientQuota", WAITS.message),
-    ]
-
-
-async def test_waiting_growth_is_lost_in_the_revision_before(database_url: str, queue: QueueStore) -> None:
-    forget_replay(database_url)
-    record = await running(queue, database_url)
-    record = await take(queue, database_url, run_changes.note_growth_request(record, WAITS, at(40)))
-    shown = "SELECT viewname, definition FROM pg_views WHERE schemaname = 'scheduling' ORDER BY 1"
-    newest = rows_of(database_url, shown)
-    await asyncio.to_thread(migrate.downgrade, database_url, "0024")
-    assert rows_of(database_url, shown) != newest
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
-    assert rows_of(database_url, shown) == newest
-    assert await loaded(database_url) == [
-        replace(record, attempt=replace(attempt_of(record), growth_request=None))
     ]

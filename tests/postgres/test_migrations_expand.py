@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import LiteralString
 
@@ -20,11 +21,46 @@ from testbed.proxy_postgres import Commit, PostgresProxy
 from tests.postgres.changes import forget_replay, rows_of
 
 SCRIPTS = Path(__file__).parents[2] / "migrations"
-RULED = [
+FOLLOWING = [
     script
     for script in reversed(list(ScriptDirectory(str(SCRIPTS)).walk_revisions()))
-    if script.revision > migrate.BEFORE_THE_RULE
+    if script.down_revision
 ]
+"""The migrations after the first, before which there was no schema."""
+NONE_FOLLOWS = pytest.param(
+    None,
+    id="none",
+    marks=pytest.mark.skip(reason=f"{migrate.FIRST} is the only revision: nothing was before it"),
+)
+
+NEXT = f"{int(revision.NEWEST) + 1:04}"
+"""The revision of the next release."""
+NEXT_MIGRATION = f"""
+from alembic import op
+
+revision = "{NEXT}"
+down_revision = "{revision.NEWEST}"
+
+
+def upgrade() -> None:
+    op.execute("ALTER TABLE hub ADD COLUMN more integer")
+
+
+def downgrade() -> None:
+    op.execute("ALTER TABLE hub DROP COLUMN more")
+"""
+
+
+@pytest.fixture
+def next_migration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The code of the next release, with a migration more, which only expands."""
+    folder = shutil.copytree(SCRIPTS, tmp_path / "migrations")
+    script = folder / "versions" / f"{NEXT}_more.py"
+    script.write_text(NEXT_MIGRATION)
+    monkeypatch.setattr(migrate, "_scripts", lambda: folder)
+    monkeypatch.setattr(revision, "NEWEST", NEXT)
+    return script
+
 
 COLUMNS: LiteralString = """
 SELECT c.oid::regclass::text, a.attname, format_type(a.atttypid, a.atttypmod),
@@ -76,7 +112,7 @@ class Schema:
         ]
 
 
-@pytest.mark.parametrize("script", RULED, ids=lambda script: script.revision)
+@pytest.mark.parametrize("script", FOLLOWING or [NONE_FOLLOWS], ids=lambda script: script.revision)
 def test_a_migration_expands_the_schema_or_names_the_oldest_code_that_runs_on_it(
     database_url: str, script: Script
 ) -> None:
@@ -130,21 +166,19 @@ def test_parts_that_a_migration_takes_away_are_found(
         connection.rollback()
 
 
+@pytest.mark.usefixtures("next_migration")
 def test_the_database_names_the_oldest_code_that_runs_on_its_schema(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forget_replay(database_url)
-    migrate.downgrade(database_url, "0017")
     with pytest.raises(SchemaMismatch, match="run: dispatcher migrate"):
         revision.check_revision(database_url)
     migrate.migrate(database_url)
     assert rows_of(database_url, "SELECT obj_description('alembic_version'::regclass)") == [
-        ("the oldest dispatcher that runs on this schema is of revision 0017",)
+        (f"the oldest dispatcher that runs on this schema is of revision {migrate.FIRST}",)
     ]
-    newest = revision.NEWEST
-    monkeypatch.setattr(revision, "NEWEST", "0017")
-    assert revision.check_revision(database_url) == newest
-    monkeypatch.setattr(revision, "NEWEST", "0016")
+    monkeypatch.setattr(revision, "NEWEST", migrate.FIRST)
+    assert revision.check_revision(database_url) == NEXT
+    monkeypatch.setattr(revision, "NEWEST", "0000")
     with pytest.raises(SchemaMismatch, match="on which this version does not run"):
         revision.check_revision(database_url)
 
@@ -153,26 +187,25 @@ def test_the_database_names_the_oldest_code_that_runs_on_its_schema(
     ("leader", "is_refused"),
     [
         ("a-host-1-cafe", True),
-        (holder_name("a-host-1-cafe", "0017"), True),
-        (holder_name("a", "0018"), False),
+        (holder_name("a-host-1-cafe", revision.NEWEST), True),
+        (holder_name("a", NEXT), False),
     ],
 )
 async def test_migration_that_takes_something_away_waits_for_older_leaders_to_stop(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, leader: str, is_refused: bool
+    database_url: str, next_migration: Path, leader: str, is_refused: bool
 ) -> None:
-    forget_replay(database_url)
-    await asyncio.to_thread(migrate.downgrade, database_url, "0017")
-    monkeypatch.setattr(migrate, "oldest_code", lambda _: "0018")
+    await asyncio.to_thread(next_migration.write_text, f'{NEXT_MIGRATION}\n\nOLDEST_CODE = "{NEXT}"\n')
+    before = revision.current_revision(database_url)
     database = Database(database_url)
     await Leadership(database, leader).acquire()
     await database.close()
     if is_refused:
         with pytest.raises(SchemaMismatch, match=f"the dispatcher {leader} leads, .* stop all dispatchers"):
             await asyncio.to_thread(migrate.migrate, database_url)
-        assert revision.current_revision(database_url) == "0017"
+        assert revision.current_revision(database_url) == before
     else:
         await asyncio.to_thread(migrate.migrate, database_url)
-        assert revision.current_revision(database_url) == revision.NEWEST
+        assert revision.current_revision(database_url) == NEXT
 
 
 def test_holder_of_a_lease_tells_the_revision_of_its_code() -> None:
@@ -180,10 +213,9 @@ def test_holder_of_a_lease_tells_the_revision_of_its_code() -> None:
     assert revision_of("a-host-1-cafe") == ""
 
 
+@pytest.mark.usefixtures("next_migration")
 async def test_a_migration_that_is_cut_off_at_its_end_changes_nothing(database_url: str) -> None:
-    forget_replay(database_url)
-    await asyncio.to_thread(migrate.downgrade, database_url, "0001")
-    before = rows_of(database_url, COLUMNS)
+    at, before = revision.current_revision(database_url), rows_of(database_url, COLUMNS)
     async with PostgresProxy(database_url) as proxy:
 
         async def cut() -> None:
@@ -192,10 +224,10 @@ async def test_a_migration_that_is_cut_off_at_its_end_changes_nothing(database_u
         proxy.rules.on(reaches_the_newest_revision, Fault(before=cut, forward=False))
         with pytest.raises(StoreUnavailable):
             await asyncio.to_thread(migrate.migrate, proxy.url)
-    assert revision.current_revision(database_url) == "0001"
+    assert revision.current_revision(database_url) == at
     assert sorted(rows_of(database_url, COLUMNS)) == sorted(before)
     await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
+    assert revision.current_revision(database_url) == NEXT
 
 
 def reaches_the_newest_revision(commit: Commit) -> bool:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
-
-from msgspec.structs import replace
 
 from dispatcher.api.provisioning import ProvisioningClass, RetryRule
 from dispatcher.core.lifecycle import provisioning, queue_changes, removal, run_changes
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.store import migrate
 from dispatcher.store.queue import QueueStore
 from tests.builders import at, attempt_of, make_ref
-from tests.postgres.changes import forget_replay, loaded, make_submit, rows_of, take
+from tests.postgres.changes import make_submit, rows_of, take
 
 ASKED = ProvisioningClass(
     "queued-provisioning.gke.io",
@@ -74,16 +70,3 @@ async def test_history_has_each_request_with_its_answer(database_url: str, queue
     there = (2, "hub", ASKED.name, "provisioned", "there", at(90_060), 30.0)
     assert rows_of(database_url, f"{requests} ORDER BY attempt") == [refused, there]
     await take(queue, database_url, removal.delete(record, at(90_070)))
-
-
-async def test_request_is_lost_in_the_revision_before(database_url: str, queue: QueueStore) -> None:
-    forget_replay(database_url)
-    record = await request(queue, database_url, await take(queue, database_url, make_submit()), 10)
-    before = rows_of(database_url, "SELECT viewname FROM pg_views ORDER BY 1")
-    await asyncio.to_thread(migrate.downgrade, database_url, "0021")
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
-    assert rows_of(database_url, "SELECT viewname FROM pg_views ORDER BY 1") == before
-    assert await loaded(database_url) == [
-        replace(record, attempt=replace(attempt_of(record), provisioning=None))
-    ]

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from msgspec.structs import replace
-
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.model.growth import PodRef, Shrinking
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.store import migrate
 from dispatcher.store.queue import QueueStore
 from tests.builders import at, attempt_of, make_ref
-from tests.postgres.changes import forget_replay, loaded, make_submit, rows_of, take
+from tests.postgres.changes import make_submit, rows_of, take
 
 ONE = Resources({"cpu": 500, "nvidia.com/gpu": 1})
 PODS = (PodRef("team-a", "w-1", "uid-1"), PodRef("team-a", "w-2", "uid-2"))
@@ -51,20 +46,3 @@ async def test_removed_gang_gives_up_nothing_more(database_url: str, queue: Queu
     record = await shrinking(queue, database_url)
     await take(queue, database_url, removal.delete(record, at(50)))
     assert rows_of(database_url, "SELECT shrinking, growth IS NULL FROM attempt") == [(None, False)]
-
-
-async def test_pods_that_are_given_up_are_lost_in_the_revision_before(
-    database_url: str, queue: QueueStore
-) -> None:
-    forget_replay(database_url)
-    record = await shrinking(queue, database_url)
-    shown = "SELECT viewname, definition FROM pg_views WHERE schemaname = 'scheduling' ORDER BY 1"
-    newest = rows_of(database_url, shown)
-    await asyncio.to_thread(migrate.downgrade, database_url, "0027")
-    assert rows_of(database_url, shown) != newest
-    await asyncio.to_thread(migrate.migrate, database_url)
-    await asyncio.to_thread(migrate.check, database_url)
-    assert rows_of(database_url, shown) == newest
-    assert await loaded(database_url) == [
-        replace(record, attempt=replace(attempt_of(record), shrinking=None))
-    ]
