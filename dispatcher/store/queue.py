@@ -316,9 +316,8 @@ _ATTEMPTS: Final = text(
     + _replaced(("created_at", "started_at", "ended_at", "outcome", "reason", "preempted_by"))
     + ", "
     + _replaced(("assignment", "provisioning", "growth_request", "shrinking"))
-    # Those of its dispatch stay; an attempt of an earlier release has none, and its AppWrapper is where it was charged.
-    + ", queues = coalesce(attempt.queues, excluded.queues)"
-    ", growth = CASE WHEN excluded.growth IS NULL THEN attempt.growth "
+    # The queues stay those of its dispatch.
+    + ", growth = CASE WHEN excluded.growth IS NULL THEN attempt.growth "
     "ELSE appended_growth(coalesce(attempt.growth, '[]'), excluded.growth) END"
 )
 _OBJECTS: Final = text(

@@ -18,7 +18,9 @@ from msgspec.structs import replace
 from dispatcher.core.model import codec
 from dispatcher.core.model.incremental import in_parts
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods
+from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.errors import StoreError
 
 VERSION: Final = 1
@@ -106,9 +108,7 @@ def facts_of(document: bytes, taken_at: datetime) -> ClusterFacts:
 
 def _shared(pods: Iterable[OwnedPods]) -> Iterator[OwnedPods]:
     """The pods with one value for equal requests, and for equal sorts: few differ among many pods."""
-    known: dict[Any, Any] = {}
-    for each in pods:
-        place = each.place
-        requests = known.setdefault(place.requests, place.requests)
-        sort = place.sort and place.sort.shared()
-        yield each._replace(place=place._replace(requests=requests, sort=sort))
+    known: dict[Resources, Resources] = {}
+    for owner, (node, requests, count, sort), never_ends in pods:
+        place = Place(node, known.setdefault(requests, requests), count, sort and sort.shared())
+        yield OwnedPods(owner, place, never_ends)

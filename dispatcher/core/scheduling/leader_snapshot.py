@@ -47,7 +47,7 @@ class SchedulingRules(Struct, frozen=True):
     `problems` are the reasons of the queues that are not valid, `deleted` those that were there until lately, as
     `Forest` has them.
     `names` are those of the DispatchQueues that are there, valid or not, and of those that are gone for a moment; None
-    in a snapshot of an earlier release.
+    are those of the valid queues.
     """
 
     policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
@@ -72,7 +72,7 @@ class SchedulingRules(Struct, frozen=True):
 
     @property
     def known_names(self) -> frozenset[str]:
-        """The names of DispatchQueues that the leader knows; of an earlier release, those of the valid queues."""
+        """The names of DispatchQueues that the leader knows."""
         return frozenset(each.name for each in self.queues) if self.names is None else self.names
 
     def ceiling_of(self, namespace: str) -> int | None:
@@ -97,7 +97,7 @@ class ClusterFacts(Struct, frozen=True):
     """The leader's facts about one cluster at `taken_at`: `cluster` is without pods, which are in `pods`.
 
     `reservations` are the backfill reservations on this cluster, by the uid of the gang. `defaults` are those of pods;
-    None for a cluster that is not connected, and in a snapshot of an earlier release. `surplus` are the surplus pods of
+    None for a cluster that is not connected. `surplus` are the surplus pods of
     gangs there, by the uid of the AppWrapper. `quota` are the reservations of quota, the same in the facts of each
     cluster.
     """
