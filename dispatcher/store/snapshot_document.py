@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from dispatcher.core.model import codec
 from dispatcher.core.model.incremental import in_parts
 from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods
 from dispatcher.core.scheduling.node_snapshot import Place
@@ -36,28 +37,62 @@ class _Version(Struct, frozen=True):
 
 
 class _Header(Struct, frozen=True):
-    """The facts without nodes and pods. The keys of `usage` and `kind_hints` are pairs, which JSON does not have."""
+    """The facts without nodes and pods. The keys of `usage` and `kind_hints` are pairs, which JSON does not have.
+
+    `requests` and `sorts` are those of the pods, each once: few differ among many pods.
+    """
 
     version: int
     facts: ClusterFacts
     usage: tuple[tuple[str, str, Fraction], ...]
     kind_hints: tuple[tuple[str, str, str], ...]
+    requests: tuple[Resources, ...]
+    sorts: tuple[PodSort | None, ...]
+
+
+class _Pods(NamedTuple):
+    """Equal pods on one node; `requests` and `sort` are positions in the header."""
+
+    owner: str
+    node: str
+    requests: int
+    pods: int
+    never_ends: bool
+    sort: int
 
 
 class _Part(Struct, frozen=True, omit_defaults=True):
     """Some of the nodes, or of the pods, in their order."""
 
     nodes: tuple[Node, ...] = ()
-    pods: tuple[OwnedPods, ...] = ()
+    pods: tuple[_Pods, ...] = ()
 
 
 def document_of(facts: ClusterFacts) -> bytes:
     """The document of the facts of a cluster; takes some milliseconds for each MiB, in which other threads run."""
-    lines = map(codec.dump, (_header(facts), *_parts(facts)))
-    return zlib.compress(b"\n".join(lines), _LEVEL)
+    requests: dict[Resources, int] = {}
+    sorts: dict[PodSort | None, int] = {}
+    rows = (
+        _Pods(
+            owner,
+            place.node,
+            requests.setdefault(place.requests, len(requests)),
+            place.pods,
+            never_ends,
+            sorts.setdefault(place.sort, len(sorts)),
+        )
+        for owner, place, never_ends in facts.pods
+    )
+    nodes = (_Part(nodes=tuple(part)) for part in in_parts(facts.cluster.nodes, _AT_ONCE))
+    pods = (_Part(pods=tuple(part)) for part in in_parts(rows, _AT_ONCE))
+    parts = list(map(codec.dump, (*nodes, *pods)))
+    header = codec.dump(_header(facts, tuple(requests), tuple(sorts)))
+    return zlib.compress(b"\n".join((header, *parts)), _LEVEL)
 
 
-def _header(facts: ClusterFacts) -> _Header:
+def _header(
+    facts: ClusterFacts, requests: tuple[Resources, ...], sorts: tuple[PodSort | None, ...]
+) -> _Header:
     cluster, rules = facts.cluster, facts.rules
     return _Header(
         VERSION,
@@ -70,14 +105,9 @@ def _header(facts: ClusterFacts) -> _Header:
         ),
         tuple((queue, namespace, hours) for (queue, namespace), hours in rules.usage.items()),
         tuple((version, kind, hint) for (version, kind), hint in cluster.kind_hints.items()),
+        requests,
+        sorts,
     )
-
-
-def _parts(facts: ClusterFacts) -> Iterator[_Part]:
-    for nodes in in_parts(facts.cluster.nodes, _AT_ONCE):
-        yield _Part(nodes=tuple(nodes))
-    for pods in in_parts(facts.pods, _AT_ONCE):
-        yield _Part(pods=tuple(pods))
 
 
 def facts_of(document: bytes, taken_at: datetime) -> ClusterFacts:
@@ -91,7 +121,8 @@ def facts_of(document: bytes, taken_at: datetime) -> ClusterFacts:
             )
         header = codec.load(first, _Header)
         parts = [codec.load(each, _Part) for each in others]
-    except (zlib.error, ValueError) as error:
+        pods = tuple(_pods(header, parts))
+    except (zlib.error, ValueError, LookupError) as error:
         raise StoreError(f"the snapshot cannot be read: {type(error).__name__}") from error
     facts = header.facts
     hints = {(version, kind): hint for version, kind, hint in header.kind_hints}
@@ -100,15 +131,14 @@ def facts_of(document: bytes, taken_at: datetime) -> ClusterFacts:
     return replace(
         facts,
         cluster=replace(facts.cluster, nodes=nodes, kind_hints=hints),
-        pods=tuple(_shared(pods for part in parts for pods in part.pods)),
+        pods=pods,
         rules=replace(facts.rules, usage=usage),
         taken_at=taken_at,
     )
 
 
-def _shared(pods: Iterable[OwnedPods]) -> Iterator[OwnedPods]:
-    """The pods with one value for equal requests, and for equal sorts: few differ among many pods."""
-    known: dict[Resources, Resources] = {}
-    for owner, (node, requests, count, sort), never_ends in pods:
-        place = Place(node, known.setdefault(requests, requests), count, sort and sort.shared())
-        yield OwnedPods(owner, place, never_ends)
+def _pods(header: _Header, parts: Iterable[_Part]) -> Iterator[OwnedPods]:
+    sorts = tuple(each and each.shared() for each in header.sorts)
+    for part in parts:
+        for owner, node, requests, count, never_ends, sort in part.pods:
+            yield OwnedPods(owner, Place(node, header.requests[requests], count, sorts[sort]), never_ends)

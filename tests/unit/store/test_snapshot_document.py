@@ -263,7 +263,10 @@ def test_a_document_of_another_version_is_refused(version: object) -> None:
         pytest.param(compressed(HEADER, b'{"nodes": [{}]}'), id="a-node-without-fields"),
         pytest.param(compressed(HEADER, b'{"nodes": 1}'), id="a-number-for-nodes"),
         pytest.param(compressed(HEADER, b'{"pods": [["a"]]}'), id="a-short-pod"),
-        pytest.param(compressed(HEADER, b'{"pods": [["a", "n", [], 1, false]]}'), id="a-list-for-requests"),
+        pytest.param(
+            compressed(HEADER, b'{"pods": [["a", "n", 9, 1, false, 0]]}'), id="requests-that-are-not-there"
+        ),
+        pytest.param(with_header(requests=[[]]), id="a-list-for-requests"),
         pytest.param(with_facts(rules=None), id="no-rules"),
         pytest.param(with_facts(rules={"policy": "LIFO"}), id="an-unknown-policy"),
         pytest.param(
