@@ -256,17 +256,6 @@ member_cluster: Final = Table(
     _text("closed_reason"),
 )
 
-# Read and written only by releases before 0031, which may lead beside this one.
-pool_failures: Final = Table(
-    "pool_failures",
-    metadata,
-    Column("cluster", Text, nullable=False),
-    Column("pool", Text, nullable=False),
-    Column("count", Integer, nullable=False),
-    _moment("distrusted_until"),
-    PrimaryKeyConstraint("cluster", "pool"),
-)
-
 namespace_pool_failures: Final = Table(
     "namespace_pool_failures",
     metadata,

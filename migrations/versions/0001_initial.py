@@ -358,14 +358,6 @@ CREATE TABLE public.namespace_pool_failures (
     CONSTRAINT pk_namespace_pool_failures PRIMARY KEY (cluster, pool, namespace)
 );
 
-CREATE TABLE public.pool_failures (
-    cluster text NOT NULL,
-    pool text NOT NULL,
-    count integer NOT NULL,
-    distrusted_until timestamp with time zone NOT NULL,
-    CONSTRAINT pk_pool_failures PRIMARY KEY (cluster, pool)
-);
-
 CREATE TABLE public.spec_blob (
     spec_hash text NOT NULL,
     body bytea NOT NULL,
@@ -1607,7 +1599,7 @@ MEANINGS = {
         },
     ),
     "pending_reasons": (
-        "Why each AppWrapper waited, one row for each reason it was ever told (since revision 0004).",
+        "Why each AppWrapper waited, one row for each reason it was ever told.",
         {
             "uid": "The AppWrapper's metadata.uid.",
             "namespace": "Namespace of the AppWrapper.",
@@ -1864,7 +1856,7 @@ DROP TABLE
     public.member_cluster, public.hub, public.queue_declaration, public.past_appwrapper, public.event,
     public.queue_sample, public.queue_spec, public.attempt_object, public.cluster_snapshot,
     public.history_grant, public.leader_epoch, public.leader_lease, public.namespace_pool_failures,
-    public.pool_failures, public.spec_blob;
+    public.spec_blob;
 DROP FUNCTION
     public.appended_growth, public.cores, public.effective_priority, public.gibibytes, public.gpu_class,
     public.gpus, public.growth_spans, public.grown, public.seconds_within, public.waiting_advice
