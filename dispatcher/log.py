@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections import Counter
 from typing import Final
 
@@ -45,6 +46,8 @@ def get(name: str) -> structlog.typing.FilteringBoundLogger:
 
 
 _internal_errors: Final[Counter[str]] = Counter()
+_counting: Final = threading.Lock()
+"""Plans count beside the event loop."""
 
 
 def internal_error(worker: str, error: BaseException, **key: object) -> None:
@@ -58,7 +61,8 @@ def internal_error(worker: str, error: BaseException, **key: object) -> None:
 
 def count_internal_error(worker: str) -> None:
     """Count an internal error that the caller logs itself."""
-    _internal_errors[worker] += 1
+    with _counting:
+        _internal_errors[worker] += 1
 
 
 def internal_errors() -> dict[str, int]:

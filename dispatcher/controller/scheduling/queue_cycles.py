@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -57,6 +57,13 @@ class QueuePlan(Struct, frozen=True):
     """The exceptions for which the cycle refused a class."""
 
 
+class _Holders(NamedTuple):
+    """The records that hold capacity; `version` differs if they, the clusters that answer or those aside do."""
+
+    version: tuple[int, frozenset[str], frozenset[str]]
+    records: Sequence[Record]
+
+
 class QueueCycles:
     """Plans cycles over the queues, with what is kept between them."""
 
@@ -77,10 +84,10 @@ class QueueCycles:
     def plan_in_steps(
         self, rules: QueueRules, snapshots: Mapping[str, ClusterSnapshot], now: datetime
     ) -> Steps[QueuePlan]:
-        """The news of one cycle, which decides on the queue of this moment.
+        """The news of one cycle, which decides on the queue of this moment; its steps read nothing of the cache.
 
-        To be called, and its first step run, at the moment of the snapshots: of a surplus pod that is gone, but not
-        from the snapshot, the room would not be free later, and the whole gang would be preempted for it.
+        To be called at the moment of the snapshots: of a surplus pod that is gone, but not from the snapshot, the room
+        would not be free later, and the whole gang would be preempted for it.
         """
         self._aside = {
             uid: (record, until)
@@ -88,17 +95,19 @@ class QueueCycles:
             if now < until and self._cache.get(uid) is record
         }
         changes, surplus = self._cache.pending_queue.changes_for(self._planner, now), self._cache.surplus()
-        return self._plan(changes, surplus, rules, snapshots, now)
+        rules = QueueRules(rules.forest, rules.selected, rules.usage)
+        return self._plan(changes, surplus, self._holders_of(snapshots), rules, snapshots, now)
 
     def _plan(
         self,
         changes: Changes,
         surplus: Mapping[str, Surplus],
+        holders: _Holders,
         rules: QueueRules,
         snapshots: Mapping[str, ClusterSnapshot],
         now: datetime,
     ) -> Steps[QueuePlan]:
-        yield from self._update_active(snapshots)
+        yield from self._update_active(holders, snapshots)
         active = yield from self._with_surplus(surplus)
         news = yield from self._planner.news_in_steps(changes, rules, active, snapshots, now)
         return QueuePlan(
@@ -177,10 +186,15 @@ class QueueCycles:
     def active_in_steps(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[Sequence[ActiveGang]]:
         """Every gang that holds capacity, as queues see it; the oldest dispatch first.
 
-        Its surplus is in parts, which free their room in the snapshots. The first step must run at the moment of these.
+        Its surplus is in parts, which free their room in the snapshots. To be called at the moment of these; the steps
+        read nothing of the cache.
         """
-        surplus = self._cache.surplus()
-        yield from self._update_active(snapshots)
+        return self._active_now(self._cache.surplus(), self._holders_of(snapshots), snapshots)
+
+    def _active_now(
+        self, surplus: Mapping[str, Surplus], holders: _Holders, snapshots: Mapping[str, ClusterSnapshot]
+    ) -> Steps[Sequence[ActiveGang]]:
+        yield from self._update_active(holders, snapshots)
         active = yield from self._with_surplus(surplus)
         _log_failures((yield from split(by_gang(active), snapshots)))
         return active
@@ -225,15 +239,19 @@ class QueueCycles:
             self._in_parts = gangs, surplus, found
         return found
 
-    def _update_active(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[None]:
-        """Make the list of active gangs anew if one of them, or which clusters answer, has changed."""
+    def _holders_of(self, snapshots: Mapping[str, ClusterSnapshot]) -> _Holders:
+        """The gangs that hold capacity at this moment; without their records if they are those of the last list."""
         answering = frozenset(name for name, each in snapshots.items() if not is_unreachable(each.closed))
-        known = self._cache.holders_version, answering, frozenset(self._aside)
-        if known == self._active_of:
+        version = self._cache.holders_version, answering, frozenset(self._aside)
+        return _Holders(version, () if version == self._active_of else tuple(self._cache.all_holders()))
+
+    def _update_active(self, holders: _Holders, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[None]:
+        """Make the list of active gangs anew if one of them, or which clusters answer, has changed."""
+        if holders.version == self._active_of:
             return
-        active = yield from active_gangs(list(self._cache.all_holders()), snapshots, self._aside)
+        active = yield from active_gangs(holders.records, snapshots, self._aside)
         active.sort(key=lambda each: (each.dispatched_at, each.record.uid))
-        self._active, self._active_of = active, known
+        self._active, self._active_of = active, holders.version
 
 
 def active_gangs(

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -24,6 +24,7 @@ from dispatcher.controller.scheduling import queue_cycles
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH, Committer
 from dispatcher.controller.scheduling.growth_granter import GrowthGranter
+from dispatcher.controller.scheduling.planner import Planner
 from dispatcher.controller.scheduling.queue_cycles import QueueCycles
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.core.lifecycle import queue_changes
@@ -46,6 +47,8 @@ from dispatcher.core.scheduling.recheck import still_fitting
 from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.probes import Metrics
+
+T = TypeVar("T")
 
 MOST_TELLING: Final = 1.0
 """Seconds, at most, in which a cycle still commits pending reasons although a new cycle is due."""
@@ -120,6 +123,7 @@ class Scheduler:
         self._metrics = metrics
         self._rules = rules
         self._monotonic = monotonic
+        self._planner = Planner()
         self._queue_cycles = QueueCycles(cache)
         self._growth = GrowthGranter(
             cache,
@@ -267,8 +271,8 @@ class Scheduler:
             alone = partial(
                 self._queue_cycles.plan_alone, rules=queues, active=active, snapshots=snapshots, now=now
             )
-            await slices.run(alone(None))
-        culprits = await slices.run(culprits_in_steps(pending.in_cycles(), alone))
+            await self._beside(alone(None), slices)
+        culprits = await self._beside(culprits_in_steps(pending.in_cycles(), alone), slices)
         changes: list[Change | None] = []
         for each in culprits:
             log.internal_error("scheduler", each.failure.error, appwrapper=each.failure.uid)
@@ -315,18 +319,25 @@ class Scheduler:
         queues, rules = self._lookups.queues(), self._rules
         if queues is None:
             pending = self._cache.pending_queue
-            news = await slices.run(
-                pending.plan_in_steps(snapshots, rules.policy, rules.starvation_bound, now)
-            )
+            steps = pending.plan_in_steps(snapshots, rules.policy, rules.starvation_bound, now)
+            news = await self._beside(steps, slices)
             _log_failures(pending.take_failures())
             return news
-        plan = await slices.run(self._queue_cycles.plan_in_steps(queues, snapshots, now))
+        plan = await self._beside(self._queue_cycles.plan_in_steps(queues, snapshots, now), slices)
         _log_failures(plan.failures)
         for group in plan.groups:
             await self._take_back(group, now)
             slices.pauses += 1  # other tasks ran during the commit
             slices.begin()
         return plan.others
+
+    async def _beside(self, steps: Steps[T], slices: Slices) -> T:
+        """The result of a plan, which runs beside the loop; other tasks ran meanwhile."""
+        try:
+            return await self._planner.run(steps)
+        finally:
+            slices.pauses += 1
+            slices.begin()
 
     async def _take_back(self, group: Preempting | Drained, now: datetime) -> None:
         """Commit a preemption whole or not at all, and a drain gang by gang.

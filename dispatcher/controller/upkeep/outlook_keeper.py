@@ -27,9 +27,9 @@ from msgspec.structs import replace
 
 from dispatcher import errors, log
 from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.planner import Planner
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.snapshot_keeper import Clusters, ClusterState, facts_of, states_of
-from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
 from dispatcher.core.scheduling.isolation import BARRED_FOR
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
@@ -86,6 +86,7 @@ class OutlookKeeper:
         self._on_changed = on_changed
         self._period = period
         self._monotonic = monotonic
+        self._planner = Planner()
         self._outlooks: dict[str, Outlook] = {}
         self._behind: dict[str, Outlook] = {}
         self._is_counted = False
@@ -153,7 +154,7 @@ class OutlookKeeper:
         records = list(self._cache.records())
         facts = [await facts_of(each, self._clusters, now, slices) for each in states.values()]
         try:
-            found = await _in_thread(search_in_steps(facts, records, sought, now, aside))
+            found = await self._planner.run(search_in_steps(facts, records, sought, now, aside))
         except Exception as error:  # noqa: BLE001  # the search's edge: the positions are right without it
             log.internal_error("outlook", error)
             found = Found({})
@@ -198,21 +199,3 @@ class OutlookKeeper:
         for uid in to_write(self._behind, first, is_busy=self._round.is_busy):
             self._outlooks[uid] = self._behind.pop(uid)
             self._on_changed(uid)
-
-
-async def _in_thread(steps: Steps[Found]) -> Found:
-    """All steps of a search, each in a thread; a cancellation ends it after the present one."""
-    while True:
-        found = await asyncio.to_thread(_after_step, steps)
-        if found is not None:
-            return found
-
-
-def _after_step(steps: Steps[Found]) -> Found | None:
-    """Run one step; the result if it was the last."""
-    try:
-        next(steps)
-    except StopIteration as end:
-        found: Found = end.value
-        return found
-    return None
