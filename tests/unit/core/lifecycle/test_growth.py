@@ -22,9 +22,10 @@ from dispatcher.core.lifecycle.growth import (
     with_pods,
 )
 from dispatcher.core.lifecycle.health import missing_pods
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.step import NOOP, Act, Commit, Do
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.growth import GatedPod, PodsByTemplate, SurplusPod
+from dispatcher.core.model.growth import GatedPod, GrowthRequest, PodsByTemplate, SurplusPod
 from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Growth, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
@@ -369,3 +370,39 @@ def surplus(name: str, node: str = "", slice_: str = "") -> SurplusPod:
 )
 def test_slice_with_a_host_without_a_node_has_no_place(pods: list[SurplusPod], unplaced: str) -> None:
     assert "".join(pod.name for pod in unplaced_in(pods)) == unplaced
+
+
+# --- Growth that is granted is charged before its pods start; growth that waits says why -------------------
+
+
+def gang_of_workers() -> Record:
+    return make_record(Phase.RUNNING, gang=make_gang(1, cpu=1000, gpu=1))
+
+
+def waits(pods: int, reason: str = "InsufficientQuota", seconds: float = 20) -> GrowthRequest:
+    return GrowthRequest(pods, ONE * pods, at(seconds), reason, f"{pods} pods wait")
+
+
+def test_granted_growth_is_charged_before_its_pods_start() -> None:
+    granted = run_changes.grant(gang_of_workers(), ONE * 2, None, "2 more pods", at(20))
+    assert granted.after.charge == ONE * 3
+    assert attempt_of(granted.after).growth == (Growth(at(20), ONE * 2),)
+    assert (granted.events[0].cause, granted.events[0].message) == ("granted", "2 more pods")
+
+
+def test_growth_that_is_granted_in_part_waits_for_the_rest() -> None:
+    noted = run_changes.note_growth_request(gang_of_workers(), waits(3), at(20))
+    assert (noted.events[0].reason, noted.events[0].message) == ("InsufficientQuota", "3 pods wait")
+    granted = run_changes.grant(noted.after, ONE, waits(2, seconds=30), "1 more pod", at(30))
+    # Since the first of them waited, not since the grant.
+    assert granted.after.growth_request == waits(2)
+    over = run_changes.note_growth_request(granted.after, None, at(40))
+    assert over.after.growth_request is None
+    assert over.events[0].reason == ""
+
+
+def test_growth_waits_no_more_once_the_gang_leaves() -> None:
+    waiting = run_changes.note_growth_request(gang_of_workers(), waits(3), at(20)).after
+    evicted = run_changes.evict(waiting, EvictionReason("MinPodsNotRunning", "too few"), at(50), 60, at(30))
+    assert evicted.after.growth_request is None
+    assert removal.delete(waiting, at(30)).after.growth_request is None

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from dispatcher.core.model.clock import AGREED_AFTER_SECONDS, SETTLED_AFTER_SECONDS, Clock
+from dispatcher.core.model.clock import (
+    AGREED_AFTER_SECONDS,
+    SETTLED_AFTER_SECONDS,
+    Clock,
+    micro_timestamp,
+    time_in,
+    timestamp,
+)
 from dispatcher.errors import StoreUnavailable
 from tests.builders import NOW, at
 
@@ -140,3 +147,42 @@ def test_database_clock_that_is_far_behind_is_reported_and_time_goes_on(monotoni
     clock.set(NOW)
     assert readings(clock, monotonic, -MONTH, 6) == [0, 0]
     assert clock.problem.startswith("the database's clock is behind by 2592000 s")
+
+
+# --- Times as a status has them ----------------------------------------------------------------------------
+
+
+NINE = datetime(2026, 11, 20, 9, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("moment", "seconds", "micros"),
+    [
+        (NINE, "2026-11-20T09:00:00Z", "2026-11-20T09:00:00.000000Z"),
+        (NINE + timedelta(microseconds=999_999), "2026-11-20T09:00:00Z", "2026-11-20T09:00:00.999999Z"),
+        (
+            NINE.astimezone(timezone(timedelta(hours=-5))),
+            "2026-11-20T09:00:00Z",
+            "2026-11-20T09:00:00.000000Z",
+        ),
+    ],
+    ids=["whole", "parts of a second", "another zone"],
+)
+def test_written(moment: datetime, seconds: str, micros: str) -> None:
+    assert (timestamp(moment), micro_timestamp(moment)) == (seconds, micros)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("2026-11-20T09:00:00Z", NINE),
+        ("2026-11-20T10:00:00.000000+01:00", NINE),
+        ("2026-11-20T09:00:00", NINE),
+        ("soon", None),
+        ("", None),
+        (None, None),
+        (7, None),
+    ],
+)
+def test_read(written: object, read: datetime | None) -> None:
+    assert time_in(written) == read

@@ -9,17 +9,19 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from dispatcher.api.selector import parse_selector
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record
-from dispatcher.core.model.requirements import Rejection
+from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Access, Queue, QueueingStrategy
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import (
     SOME_TIME,
     Impossible,
@@ -33,6 +35,7 @@ from dispatcher.core.scheduling.explain import ClusterShortfall, rejection_of
 from dispatcher.core.scheduling.fit import Shortfall
 from dispatcher.core.scheduling.isolation import plan_in_one_queue
 from dispatcher.core.scheduling.pending_queue import PendingQueue
+from dispatcher.core.scheduling.recheck import still_fitting
 from tests.builders import make_core_node, make_gang, make_record, make_snapshot, make_snapshots
 
 GPU_ONLY = Taint("gpu", "", "NoSchedule")
@@ -376,3 +379,57 @@ def test_gang_that_ends_a_plan_is_found_although_it_names_a_queue_that_is_not_de
     )
     with pytest.raises(TypeError):
         incremental.run(steps)
+
+
+# -----------------------------------------------------------------------------------------------------------
+# What was placed is asked for again: nothing that no longer fits is committed, and all of it together fits.
+
+
+SMALL = Placed(make_record(name="small", gang=make_gang(cpu=2000)), "east")
+LARGE = Placed(make_record(name="large", gang=make_gang(cpu=6000)), "east")
+BERLIN = Placed(
+    make_record(name="berlin", requirements=ClusterRequirements(parse_selector("city=berlin", ""))), "east"
+)
+
+
+@pytest.mark.parametrize(
+    ("placed", "snapshots", "found"),
+    [
+        pytest.param(
+            [SMALL, LARGE], make_snapshots(east=make_snapshot(cpu=8000)), [SMALL, LARGE], id="all-fit"
+        ),
+        pytest.param(
+            [SMALL, LARGE], make_snapshots(east=make_snapshot(cpu=7000)), [SMALL], id="not-together"
+        ),
+        pytest.param(
+            [LARGE, SMALL], make_snapshots(east=make_snapshot(cpu=5000)), [SMALL], id="one-too-large"
+        ),
+        pytest.param([SMALL], make_snapshots(west=make_snapshot(cpu=8000)), [], id="cluster-is-gone"),
+        pytest.param(
+            [SMALL],
+            {
+                "east": ClusterSnapshot(
+                    "east", make_snapshot(cpu=8000), closed=Closed("ClusterCordoned", "new racks")
+                )
+            },
+            [],
+            id="cluster-was-closed",
+        ),
+        pytest.param(
+            [BERLIN],
+            {"east": ClusterSnapshot("east", make_snapshot(cpu=8000), {"city": "rome"})},
+            [],
+            id="relabelled",
+        ),
+        pytest.param(
+            [Placed(BERLIN.record, "hub")],
+            make_snapshots(hub=make_snapshot(cpu=8000)),
+            [Placed(BERLIN.record, "hub")],
+            id="hub-alone-is-not-chosen",
+        ),
+    ],
+)
+def test_still_fitting(
+    placed: list[Placed], snapshots: dict[str, ClusterSnapshot], found: list[Placed]
+) -> None:
+    assert still_fitting(placed, snapshots) == found

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dispatcher.core.model.gang import Gang, PodSet, Spread
+from dispatcher.core.lifecycle.approvals import pending_without
+from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint
 from dispatcher.core.model.pods import Pod, PodPhase
+from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.scheduling import ordering
+from dispatcher.core.scheduling.advice import NO_ADVICE, Advice, advise, advise_one
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle import Placed, plan
-from tests.builders import make_record, make_snapshots
+from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Waiting, plan
+from dispatcher.core.scheduling.explanation import Explanation, explain, has_position
+from dispatcher.core.scheduling.node_snapshot import Place
+from dispatcher.core.scheduling.repair import AddNodes, RemoveGangs, RemoveTaints, apply
+from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.world import World
+from dispatcher.core.scheduling.world_facts import Cluster, NoNode, RunningGang, RunningPods
+from tests.builders import make_core_node, make_gang, make_record, make_snapshots
+from tests.unit.core.scheduling.scenarios import documents
 
 GPU = "nvidia.com/gpu"
 FOUR = tuple(Node(f"n{at}", Resources({GPU: 8})) for at in range(4))
@@ -207,3 +224,210 @@ def test_sums_do_not_compare_the_number_of_pods_on_a_node() -> None:
     record = make_record(gang=Gang(Resources({GPU: 1}), 1, (gpus(1, 1),)))
     (outcome,) = plan([record], make_snapshots(hub=ledger.snapshot()))
     assert isinstance(outcome, Placed)
+
+
+# --- The explanation of one gang: its decision, its position, and repairs each of which lets it go ---------
+
+
+NODE = make_core_node("n", cpu=4000)
+CUT_SHORT = "the search for repairs was cut short, because the scenario is large"
+
+
+def pending(name: str, cpu: int = 1000, age: float = 0, **fields: Any) -> Record:  # noqa: ANN401
+    created = World().now - timedelta(seconds=age)
+    return make_record(name=name, uid=name, created_at=created, gang=make_gang(cpu=cpu), **fields)
+
+
+def runs(name: str, cpu: int, node: str = "n") -> RunningGang:
+    """A gang of one pod, which is bound."""
+    gang = make_gang(cpu=cpu)
+    pods = tuple(map(RunningPods, gang.pod_sets))
+    return RunningGang(name, "east", gang.demand, pods, bound=(Place(node, gang.demand, 1),))
+
+
+def world_of(*queue: Record, nodes: tuple[Node, ...] = (NODE,), **fields: Any) -> World:  # noqa: ANN401
+    return World((Cluster("east", nodes),), pending=queue, **fields)
+
+
+def names(records: tuple[Record, ...]) -> list[str]:
+    return [each.name for each in records]
+
+
+# --- decision and position ----------------------------------------------------------------------------------
+
+
+QUEUE = (
+    pending("young", age=1),
+    pending("old", age=9),
+    pending("urgent", priority=5),
+    pending("rising", age=8, priority_slope=0.5),
+    pending("same"),
+    pending("later", eligible_at=World().now + timedelta(seconds=1)),
+)
+
+
+@pytest.mark.parametrize(
+    ("uid", "ahead", "behind"),
+    [
+        ("urgent", [], ["rising", "old", "young", "same"]),
+        ("rising", ["urgent"], ["old", "young", "same"]),
+        ("young", ["urgent", "rising", "old"], ["same"]),
+        ("same", ["urgent", "rising", "old", "young"], []),
+    ],
+)
+def test_the_position_follows_priority_and_age(uid: str, ahead: list[str], behind: list[str]) -> None:
+    found = explain(world_of(*QUEUE), uid)
+    assert (names(found.ahead), names(found.behind)) == (ahead, behind)
+    assert (found.position, found.eligible_at) == (len(ahead) + 1, None)
+
+
+def test_a_starved_gang_is_decided_first_and_keeps_its_position() -> None:
+    starved = pending("starved", 4000, blocked_since=World().now - timedelta(minutes=10))
+    found = explain(world_of(pending("old", age=9), starved, running=(runs("r", 1000),)), "starved")
+    assert (names(found.ahead), found.position) == (["old"], 2)
+
+
+def test_a_gang_that_is_not_eligible_yet_has_a_time_and_no_position() -> None:
+    found = explain(world_of(*QUEUE), "later")
+    assert found == Explanation(QUEUE[-1])
+    assert (found.position, found.eligible_at) == (None, World().now + timedelta(seconds=1))
+
+
+def test_gang_that_lacks_approvals_has_no_position_and_no_other_counts_it() -> None:
+    lacks = pending_without(["budget"])
+    world = world_of(
+        pending("gated", age=9, pending=lacks), pending("large", 8000, age=5), pending("small", 4000)
+    )
+    found = explain(world, "gated")
+    assert (found.outcome, found.awaited, found.position, found.eligible_at) == (None, lacks, None, None)
+    small = explain(world, "small")
+    assert (type(small.outcome), small.position, names(small.ahead)) == (Placed, 1, [])
+
+
+def test_a_gang_that_is_too_large_has_no_position_and_no_other_counts_it() -> None:
+    world = world_of(pending("large", 5000, age=9), pending("p", 4000), running=(runs("r", 1000),))
+    large, small = explain(world, "large"), explain(world, "p")
+    assert (large.position, large.ahead, large.behind, large.eligible_at) == (None, (), (), None)
+    assert (small.position, small.ahead, small.behind) == (1, (), ())
+
+
+def test_a_gang_that_fits_is_placed_and_needs_no_advice() -> None:
+    record = pending("p")
+    expected = Placed(record, "east", assignment=Assignment(((("n", 1),),)))
+    assert explain(world_of(record), "p") == Explanation(record, expected)
+
+
+def test_a_gang_that_waits_has_holders_and_repairs() -> None:
+    tainted = replace(NODE, name="t", taints=(Taint("team", "", "NoSchedule"),))
+    world = world_of(
+        pending("p", 3000), nodes=(NODE, tainted), running=(runs("small", 1000), runs("r", 1500))
+    )
+    found = explain(world, "p")
+    assert isinstance(found.outcome, Waiting)
+    shape = Node("", NODE.allocatable)
+    assert found.advice == Advice(
+        ("r",), (RemoveTaints("east", ("t",)), AddNodes("east", 1, shape), RemoveGangs(("r",)))
+    )
+
+
+def test_a_gang_that_fits_no_empty_cluster_is_impossible_and_nodes_help() -> None:
+    found = explain(world_of(pending("p", 5000), running=(runs("r", 1000),)), "p")
+    assert isinstance(found.outcome, Impossible)
+    assert found.advice == Advice((), (AddNodes("east", 1, Node("", Resources({"cpu": 5000}))),))
+
+
+def test_gang_behind_the_head_of_a_strict_queue_is_not_evaluated_and_starts_with_it() -> None:
+    queue = (pending("head", 4000, 9), pending("small", 1000))
+    world = world_of(*queue, running=(runs("r", 1000),), policy=QueueingStrategy.STRICT_FIFO)
+    found = explain(world, "small")
+    assert isinstance(found.outcome, NotEvaluated)
+    assert (names(found.ahead), found.advice) == (
+        ["head"],
+        Advice((), (AddNodes("east", 1, Node("", NODE.allocatable)),)),
+    )
+
+
+def test_pods_on_nodes_that_are_gone_hold_nothing() -> None:
+    """The watch of nodes is ahead of that of pods: an explanation must not fail meanwhile."""
+    running = (runs("gone", 4000, "no-more"), runs("r", 4000))
+    assert explain(world_of(pending("p"), running=running), "p").advice.holders == ("r",)
+
+
+def test_where_the_search_is_cut_short_the_advice_says_so() -> None:
+    found = explain(world_of(pending("p", 4000), running=(runs("r", 1000),)), "p", most_work=1)
+    assert found.advice == Advice(message=CUT_SHORT)
+
+
+def test_the_least_priority_that_dispatches_a_gang_is_named() -> None:
+    world = world_of(pending("a", 3000, 9), pending("b", 3000, 5, priority=7), pending("p", 2000))
+    assert explain(world, "p").priority == 8
+    assert (explain(world, "p", ceiling=8).priority, explain(world, "p", ceiling=7).priority) == (8, None)
+    assert explain(world, "a").priority == 7  # of equal ones the older goes first
+    assert explain(world, "b").priority is None
+
+
+# --- whatever the world -------------------------------------------------------------------------------------
+
+
+WORLDS = st.builds(
+    lambda document, policy, fit: replace(parse_scenario(document), policy=policy, fit=fit),
+    documents(),
+    st.sampled_from(QueueingStrategy),
+    st.sampled_from(FitMode),
+)
+
+
+@settings(max_examples=60)
+@given(WORLDS)
+def test_the_advice_for_one_gang_is_that_for_all(world: World) -> None:
+    outcomes = world.plan()
+    together = advise(world, outcomes)
+    alone = {
+        each.record.uid: advise_one(world, outcomes, each.record.uid)
+        for each in outcomes
+        if not isinstance(each, Placed)
+    }
+    assert alone == together
+
+
+@settings(max_examples=60)
+@given(WORLDS)
+def test_each_explanation_is_the_decision_and_each_repair_suffices(world: World) -> None:
+    check(world)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+@settings(max_examples=1000)
+@given(WORLDS)
+def test_each_of_a_thousand_explanations_is_the_decision_and_each_repair_suffices(world: World) -> None:
+    check(world)
+
+
+def check(world: World) -> None:
+    outcomes = {each.record.uid: each for each in world.plan()}
+    queue = ordering.in_order(world.pending, world.now)
+    counted = [each for each in queue if has_position(outcomes[each.uid])]
+    for record in queue:
+        found = explain(world, record.uid)
+        assert found.outcome == outcomes[record.uid]
+        assert found.position == (counted.index(record) + 1 if record in counted else None)
+        assert [*found.ahead, *([record] if record in counted else []), *found.behind] == (
+            counted if record in counted else []
+        )
+        for repair in found.advice.repairs:
+            assert goes(apply(world, repair), record.uid)
+        if found.advice.holders:
+            assert goes(world.without_gangs(found.advice.holders), record.uid)
+        if found.priority is not None:
+            assert goes(world.with_priority(record.uid, found.priority), record.uid)
+            assert not goes(world.with_priority(record.uid, found.priority - 1), record.uid)
+        if isinstance(found.outcome, Placed):
+            assert (found.advice, found.priority) == (NO_ADVICE, None)
+
+
+def goes(world: World, uid: str) -> bool:
+    try:
+        return any(isinstance(each, Placed) and each.record.uid == uid for each in world.plan())
+    except NoNode:
+        return False

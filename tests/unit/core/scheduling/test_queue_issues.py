@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 import yaml
 
+from dispatcher.core.lifecycle import queue_changes
+from dispatcher.core.model import pending_reasons
+from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.scheduling.cycle import Impossible, Waiting
+from dispatcher.core.scheduling.sharing.news import ClassRefused, is_news
+from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
+from tests.builders import NOW, make_record
 from tests.unit.core.scheduling.queue_simulation import Simulation
+from tests.unit.core.scheduling.queue_worlds import random_document
 from tests.unit.core.scheduling.test_queue_scenarios import FOLDER
 
 Json = dict[str, Any]
@@ -216,3 +224,93 @@ queues: [{name: q, resources: {gpu: {nominalQuota: 32}}, preemption: {withinQueu
     assert [each["name"] for each in simulation.document["pending"]][:1] == ["eight"]
     assert [preemptor for _, preemptor in simulation.preemptions] == ["one"]
     assert "one" in running_in(simulation)
+
+
+# --- Which outcomes of a cycle over queues are written, and which a record already says --------------------
+
+
+NO_QUOTA = Pending("InsufficientQuota", "needs 2, 1 available", "cpu", queue="a")
+KEPT = Pending("ReservedForAnother", "what is left is kept for gangs that go first", "", "hub", queue="a")
+LARGER = Pending("LargerThanQuota", "needs 9, at most 8 is ever available", "cpu", queue="a")
+
+
+def told(pending: Pending, *, is_head: bool = False) -> Record:
+    change = queue_changes.block(make_record(queue="a"), pending, NOW, is_head=is_head)
+    assert change is not None
+    return change.after
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_head", "expected"),
+    [
+        pytest.param(NO_QUOTA, KEPT, False, False, id="what became free is kept for another"),
+        pytest.param(KEPT, NO_QUOTA, False, False, id="what was kept is used"),
+        pytest.param(NO_QUOTA, KEPT, True, True, id="a head is told"),
+        pytest.param(NO_QUOTA, NO_QUOTA, False, False, id="the same"),
+        pytest.param(NO_QUOTA, NO_QUOTA, True, False, id="the same, of a head"),
+        pytest.param(LARGER, NO_QUOTA, False, True, id="the quota grew"),
+        pytest.param(NO_QUOTA, LARGER, False, True, id="the quota shrank"),
+    ],
+)
+def test_a_gang_that_is_no_head_lacks_quota_in_one_way_or_the_other(
+    before: Pending, after: Pending, is_head: bool, expected: bool
+) -> None:
+    record = told(before, is_head=is_head)
+    outcome = Impossible(record, after) if after is LARGER else Waiting(record, after, is_head)
+    assert is_news(outcome) is expected
+    if not is_head:
+        (class_,) = QueuedGangs.of([record], NOW).classes()
+        assert list(ClassRefused.by(outcome, class_).news()) == ([record.uid] if expected else [])
+
+
+def test_another_queue_is_news() -> None:
+    moved = Pending(KEPT.reason, KEPT.message, KEPT.resource, KEPT.cluster, queue="b")
+    assert is_news(Waiting(told(NO_QUOTA), moved))
+
+
+def test_a_gang_that_preempts_no_longer_is_written() -> None:
+    waiting = Pending(pending_reasons.AWAITING_RELEASE, "fits once r is gone", cluster="hub", queue="a")
+    preempting = queue_changes.begin_preempting(make_record(queue="a"), waiting, NOW).after
+    assert is_news(Waiting(preempting, NO_QUOTA))
+
+
+def test_a_first_head_is_written_although_its_reason_is_known() -> None:
+    assert is_news(Waiting(told(NO_QUOTA), NO_QUOTA, is_head=True))
+
+
+# --- Preemption comes to rest: with gangs that arrive and never end, and victims that leave one by one -----
+
+
+def simulation_of(seed: int, max_preemptions: int | None = None) -> Simulation:
+    """A random forest with gangs that arrive; with another bound than the default if one is given."""
+    chance = Random(seed)  # noqa: S311 - repeatable
+    document = random_document(chance, arrivals=10)
+    for gang in (*document["running"], *document["pending"]):
+        for key in ("ending", "preempting", "preemptions"):
+            gang.pop(key, None)
+    if max_preemptions is not None:
+        for queue in document["queues"]:
+            if "parent" not in queue:
+                queue["maxPreemptions"] = max_preemptions
+    arrivals, document["pending"] = document["pending"], []
+    return Simulation(document, chance, arrivals)
+
+
+def check(seeds: range) -> int:
+    """The preemptions until each of these simulations is at rest."""
+    found = 0
+    for seed in seeds:
+        simulation = simulation_of(seed)
+        assert simulation.comes_to_rest(), f"seed {seed}: {simulation.preemptions[-8:]}"
+        found += len(simulation.preemptions)
+    return found
+
+
+def test_random_forests_come_to_rest() -> None:
+    assert check(range(40)) > 15
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+def test_three_thousand_random_forests_come_to_rest() -> None:
+    assert check(range(3000)) > 1000
