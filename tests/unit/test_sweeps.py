@@ -1,13 +1,15 @@
-"""The parts of the sweeps: each is run on one of as many days, and all by `make test-all`."""
+"""Which tests a run has, and which worker runs them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from datetime import date, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.distribution import turned
 from tests.sweeps import ALL, PARTS, TODAY, left_out, part, profile
 
 MONDAY = date(2026, 11, 23)
@@ -55,3 +57,16 @@ def test_part_that_there_is_not_is_refused(option: str) -> None:
 def test_a_run_of_a_part_tries_fewer_of_the_same_examples(chosen: str, examples: int) -> None:
     loaded = settings.get_profile(profile(chosen))
     assert (loaded.max_examples, loaded.derandomize, loaded.deadline) == (examples, True, None)
+
+
+# --- How the workers of a run share what each of them needs ------------------------------------------------
+
+
+FILES = [Path(f"test_{number}.py") for number in range(10)]
+
+
+@pytest.mark.parametrize("workers", [1, 3, 4, 20])
+def test_each_worker_imports_all_modules_from_another_one_on(workers: int) -> None:
+    orders = [turned(FILES, worker, workers) for worker in range(workers)]
+    assert all(sorted(order) == FILES for order in orders)
+    assert len({order[0] for order in orders}) == min(workers, len(FILES))

@@ -14,7 +14,7 @@ import yaml
 
 from testbed import build
 from tests.cluster.install.installation import CHART, CHECKOUT, Helm
-from tests.unit.test_kustomizations import VERSION
+from tests.unit.test_release import VERSION
 
 pytestmark = pytest.mark.exhaustive
 

@@ -1,9 +1,17 @@
+"""The parts of the testbed: the programs it builds, its nodes, and where the files of its servers are."""
+
+from __future__ import annotations
+
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from testbed import build, monitoring
+from testbed.nodes import Shape, is_usable, make_node
+from testbed.postgres import memory_folder
 
 # Says it is new, lists two packages, builds two empty files, and notes that it did.
 GO = """#!/bin/sh
@@ -230,3 +238,58 @@ def test_programs_are_found_once_they_are_built(cache: Path) -> None:
 def test_module_of_prometheus_names_the_programs_that_are_built() -> None:
     text = (monitoring.RECIPE.module / "go.mod").read_text()
     assert all(f"\t{package}\n" in text for package in monitoring.RECIPE.packages)
+
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def test_node_offers_all_of_what_it_is_given() -> None:
+    shape = Shape(cpu="4", memory="16Gi", gpu=2, labels={"pool": "a"})
+
+    node = make_node("node-7", shape, NOW)
+
+    expected = {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2", "pods": "110"}
+    assert (node["status"]["allocatable"], node["status"]["capacity"]) == (expected, expected)
+    assert node["metadata"]["labels"] | {"pool": "a"} == node["metadata"]["labels"]
+
+
+def test_node_without_gpus_does_not_know_them() -> None:
+    assert "nvidia.com/gpu" not in Shape().capacity
+
+
+@pytest.mark.parametrize(
+    ("ready", "taint", "expected"),
+    [
+        ("True", None, True),
+        ("True", "example.com/dedicated", True),
+        ("True", "node.kubernetes.io/not-ready", False),
+        ("Unknown", None, False),
+    ],
+)
+def test_node_is_usable_when_the_control_plane_has_nothing_against_it(
+    ready: str, taint: str | None, expected: bool
+) -> None:
+    node: dict[str, Any] = {
+        "spec": {"taints": [{"key": taint, "effect": "NoSchedule"}]} if taint else {},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    }
+
+    assert is_usable(node) is expected
+
+
+# --- Where the files of a server for tests are: in memory if they fit, else in a temporary folder ----------
+
+
+@pytest.mark.parametrize(
+    ("name", "needed", "is_used"),
+    [
+        pytest.param(".", 1, True, id="room"),
+        pytest.param(".", 2**62, False, id="too-small"),
+        pytest.param("none", 1, False, id="not-there"),
+    ],
+)
+def test_folder_in_memory_is_used_where_there_is_room(
+    tmp_path: Path, name: str, needed: int, is_used: bool
+) -> None:
+    folder = tmp_path / name
+    assert memory_folder(folder, needed) == (folder if is_used else None)
