@@ -108,7 +108,7 @@ OF_PROVISIONING = {
 }
 """What happens to one whose capacity is requested: test_provisioning.py has these."""
 OF_GROWTH = {Cause.GRANTED, Cause.GROWTH_WAITS, Cause.SURPLUS_PREEMPTED, Cause.GROWTH_TAKEN_BACK}
-"""What is decided about growth: test_growth_requests.py and test_surplus_pods.py have these."""
+"""What is decided about growth: test_round_trip.py and test_surplus_pods.py have these."""
 AWAITED = pending_without(["budget"])
 LUCK = st.sampled_from([*Luck, Luck.GOOD])
 
