@@ -13,8 +13,8 @@ from testbed import nodes
 from testbed.nodes import Shape
 from testbed.processes import Process
 from tests.cluster.figures import cycles_of, writes_of
-from tests.cluster.manifests import appwrapper, item, job, small_job
-from tests.cluster.outcomes import delete_all, rows
+from tests.cluster.manifests import appwrapper, bent, changed, daemonset, item, job, small_job
+from tests.cluster.outcomes import LIVE, delete_all, epoch, rows
 from tests.cluster.world import World
 
 Json = dict[str, Any]
@@ -127,3 +127,101 @@ async def test_many_gangs_that_never_fit_are_noted_once_each_and_a_canary_passes
     )
     assert {row["name"]: row["times"] for row in told} == dict.fromkeys(names, 1)
     await delete_all(world)
+
+
+# -----------------------------------------------------------------------------------------------------------
+# What never becomes free, and what is given back because it never will be used, by a real scheduler's word.
+
+
+PREFIX = "workload.codeflare.dev.appwrapper"
+
+
+async def test_gang_that_needs_capacity_of_a_daemonset_shows_that_and_blocks_no_strict_queue(
+    world: World,
+) -> None:
+    await world.create(daemonset("agent"))
+
+    async def agents_run() -> bool:
+        pods = await world.every("Pod")
+        return len(pods) == 3 and all(each["status"].get("phase") == "Running" for each in pods)
+
+    await world.until(agents_run, "a pod of the DaemonSet runs on each node")
+    await world.start_dispatcher(queue_policy="StrictFIFO")
+    told = await world.create_until(
+        "Backoff", appwrapper("large", item(job("large", parallelism=3, cpu="8")), priority=100)
+    )
+
+    message = "cluster hub: cpu: needs 24, 23700m in all of it (of 24, 300m are taken by DaemonSets and static pods)"
+    assert (told["waiting"]["reason"], told["waiting"]["message"]) == ("LargerThanCluster", message)
+    await world.create_until("Running", small_job("small"))
+
+    await world.delete("agent", "DaemonSet")
+    await world.delete("small")
+    await world.until_state("large", "Running")
+
+
+async def test_gang_of_which_a_pod_can_never_be_scheduled_gives_its_capacity_back(world: World) -> None:
+    await world.start_dispatcher(fit="aggregate")  # by nodes, it would not be dispatched
+    nowhere = changed(job("nowhere"), "spec.template.spec.nodeSelector", {"rack": "none"})
+    gang = appwrapper("gang", item(job("runs")), item(nowhere))
+    patience = {"warmupGracePeriodDuration": "1s", "retryPausePeriodDuration": "0s", "retryLimit": "1"}
+    await world.create(bent(gang, {f"{PREFIX}/{key}": value for key, value in patience.items()}))
+
+    status = await world.until_state("gang", "Failed")
+
+    assert await world.causes("gang") == [
+        *("submitted", "dispatched", "created", "unhealthy", "evicted", "removed"),
+        *("dispatched", "created", "unhealthy", "run-failed", "removed"),
+    ]
+    failed = next(each for each in status["conditions"] if each["type"] == "Failed")
+    counts, scheduler = failed["message"].split("; no node for pod nowhere-")
+    assert (failed["reason"], counts) == (
+        "InsufficientPodsReady",
+        "1 of 2 pods run: Pods failed scheduling failed=1, running=1. (requeued so far: 1)",
+    )
+    assert "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector" in scheduler
+    assert await world.get("Job", "runs") is None
+
+
+# -----------------------------------------------------------------------------------------------------------
+# Many AppWrappers that fit nowhere are deleted at once: all are forgotten, and whoever comes next is served.
+
+
+COUNT = 150
+DELETED = "SELECT count(*) AS deleted FROM appwrapper WHERE phase = 'Deleted'"
+HELD = "SELECT name FROM attempt JOIN appwrapper USING (uid) WHERE attempt.ended_at IS NULL"
+COUNT_BLOCKED = (
+    "SELECT count(*) AS blocked FROM appwrapper WHERE phase = 'Queued' AND pending_reason IS NOT NULL"
+)
+
+
+def doomed(number: int) -> str:
+    return f"doomed-{number}"
+
+
+@pytest.mark.timeout(120)
+async def test_after_a_mass_deletion_nothing_is_held_and_a_canary_runs(world: World) -> None:
+    process = await world.start_dispatcher()
+    await world.create_until("Running", appwrapper("busy", item(job("busy", cpu="4"))))
+    for number in range(COUNT):
+        # Half of them could never run on these 24 cpus; the others wait for the 4 that are taken.
+        cpu, name = ("100" if number % 2 else "21"), doomed(number)
+        await world.create(appwrapper(name, item(job(name, cpu=cpu)), priority=number % 3))
+
+    async def all_told() -> bool:
+        return await rows(world, COUNT_BLOCKED) == [{"blocked": COUNT}]
+
+    await world.until(all_told, "each was told that it must wait")
+    leadership = await epoch(world)
+
+    await asyncio.gather(*(world.delete(doomed(number)) for number in range(COUNT)))
+    await world.create_until("Running", small_job("canary"))
+
+    async def all_forgotten() -> bool:
+        return await rows(world, DELETED) == [{"deleted": COUNT}]
+
+    await world.until(all_forgotten, "every row is Deleted")
+    assert sorted(row["name"] for row in await rows(world, LIVE)) == ["busy", "canary"]
+    assert sorted(row["name"] for row in await rows(world, HELD)) == ["busy", "canary"]
+    assert process.is_running()
+    assert await epoch(world) == leadership

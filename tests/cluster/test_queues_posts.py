@@ -8,16 +8,86 @@ https://developer.nvidia.com/blog/enable-gang-scheduling-and-workload-prioritiza
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
+from dispatcher.api.names import QUEUES_PATH
 from tests.cluster.dispatch_queues import Declare, declare_all, priority_classes
 from tests.cluster.outcomes import rows
-from tests.cluster.revisions import Deeds, recording
 from tests.cluster.world import World, example, examples
+from tests.unit.test_queues_page import ANSWERED, EXAMPLES, MANIFESTS, SHARED
+
+SILENCE_SECONDS = 120.0
+
+
+class Deed(NamedTuple):
+    """One event of a watch."""
+
+    revision: int
+    type: str
+    kind: str
+    name: str
+
+
+class Deeds:
+    """The creations and deletions of the watched kinds in one namespace."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._seen: list[Deed] = []
+
+    def of(self, type_: str, kind: str, prefix: str) -> list[Deed]:
+        """The events of one type about objects of one kind, whose names begin so, in order."""
+        return sorted(
+            each for each in self._seen if (each.type, each.kind) == (type_, kind) and _is(each, prefix)
+        )
+
+    async def until(self, type_: str, kind: str, prefix: str, count: int) -> list[Deed]:
+        """The first so many of these events, once they were seen."""
+
+        async def look() -> list[Deed] | None:
+            found = self.of(type_, kind, prefix)
+            return found[:count] if len(found) >= count else None
+
+        return await self._world.until(look, f"{count} times {type_} {kind} {prefix}")
+
+    async def follow(self, kind: str) -> None:
+        """Watch a kind until cancelled."""
+        path = self._world.path(kind)
+        listed = await self._world.client.get(path)
+        query = {"watch": "true", "resourceVersion": listed["metadata"]["resourceVersion"]}
+        async for line in self._world.client.watch(path, query, SILENCE_SECONDS):
+            event = json.loads(line)
+            metadata = event["object"]["metadata"]
+            revision = int(metadata["resourceVersion"])
+            self._seen.append(Deed(revision, event["type"], kind, metadata["name"]))
+
+
+@asynccontextmanager
+async def recording(world: World, kinds: Sequence[str]) -> AsyncIterator[Deeds]:
+    """Records what happens to these kinds in the world's namespace."""
+    deeds = Deeds(world)
+    tasks = [asyncio.create_task(deeds.follow(kind)) for kind in kinds]
+    try:
+        yield deeds
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _is(deed: Deed, prefix: str) -> bool:
+    return deed.name == prefix or deed.name.startswith(f"{prefix}-")
+
+
+# --- the tests -------------------------------------------------------------------------------------------
+
 
 Json = dict[str, Any]
 
@@ -155,3 +225,31 @@ async def until_served(world: World) -> None:
         return ("Ready", "True") in {(each["type"], each["status"]) for each in conditions}
 
     await world.until(look, "the RayService is Ready")
+
+
+# --- The API server accepts every queue of docs/queues.md and of its examples ------------------------------
+
+
+def manifest(queue: Json) -> Json:
+    """The DispatchQueue of a queue in a file for `plan`."""
+    spec = {key: value for key, value in queue.items() if key != "name"}
+    return {
+        "apiVersion": "dispatcher.codeflare.dev/v1alpha1",
+        "kind": "DispatchQueue",
+        "metadata": {"name": queue["name"]},
+        "spec": spec,
+    }
+
+
+OF_SCENARIOS = [
+    [manifest(queue) for queue in yaml.safe_load(text)["queues"]]
+    for text in (SHARED, *(scenario for scenario, _ in ANSWERED))
+]
+OF_FILES = [list(yaml.safe_load_all(text)) for text in (*MANIFESTS, *(each.read_text() for each in EXAMPLES))]
+
+
+@pytest.mark.parametrize("queues", [*OF_SCENARIOS, *OF_FILES])
+async def test_queues_are_accepted(world: World, queues: list[Json]) -> None:
+    for each in queues:
+        created = world.plane.client.request("POST", f"{QUEUES_PATH}?dryRun=All&fieldValidation=Strict", each)
+        assert created["spec"] == each.get("spec", {})
