@@ -1,27 +1,23 @@
-"""What the demo makes of what it reads: the scene it shows, and when it says that the story happened."""
+"""What demos are sure of before they say that the story happened, and what their pages say of them."""
+
+from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
+import yaml
 
-from testbed.demo import (
-    FIRST,
-    SECOND,
-    Event,
-    gap,
-    history_of,
-    is_gone,
-    runs_whole,
-    table_of,
-    waits_first,
-)
+from dispatcher.api.appwrapper import parse_spec
+from testbed.demo import FIRST, SECOND, Event, gap, runs_whole, waits_first
+from testbed.demo_provisioning import QUEUE, TRAIN_FILE, check, tune_file
 from testbed.scene import Lists, Row, Scene
 from testbed.story import StoryFailed
+from tests.builders import gang_of
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -53,37 +49,6 @@ def make_node(gpus: str) -> dict[str, Any]:
 
 def make_event(name: str, to_phase: str, seconds: float) -> Event:
     return Event(name, NOON + timedelta(seconds=seconds), "cause", None, to_phase, "message", None)
-
-
-def test_scene_shows_running_and_pending_gangs_with_their_reasons() -> None:
-    lists = Lists(
-        appwrappers=[
-            make_appwrapper(
-                FIRST,
-                lifecyclePhase="Running",
-                queuejobstate="Running",
-                conditions=[{"type": "Running", "reason": "PodsRunning"}],
-            ),
-            make_appwrapper(SECOND, lifecyclePhase="Queued", waiting={"message": WHY}),
-        ],
-        nodes=[make_node("1"), make_node("1"), make_node("1")],
-        pods=[make_pod("head", FIRST), make_pod("worker", FIRST)],
-        rayclusters=[make_thing(FIRST)],
-        services=[make_thing("kubernetes"), make_thing("head-svc", **{"ray.io/cluster": FIRST})],
-    )
-
-    scene = Scene.of([FIRST, SECOND], lists, {SECOND: 1})
-
-    exists = (f"RayCluster {FIRST}", "Pod head", "Pod worker", "Service head-svc")
-    assert scene == Scene((replace(RUNS, exists=exists), WAITS), free_gpus=1, gpus=3)
-
-
-def test_appwrapper_without_status_is_there_and_one_that_is_not_listed_is_deleted() -> None:
-    lists = Lists(appwrappers=[{"metadata": {"name": FIRST, "uid": "1"}}])
-
-    scene = Scene.of([FIRST, SECOND], lists, {})
-
-    assert scene.rows == (Row(FIRST, None, "-", "", "none"), Row(SECOND, None, "deleted", "", "none"))
 
 
 def test_object_with_the_uid_of_an_appwrapper_belongs_to_it_under_any_name() -> None:
@@ -144,13 +109,6 @@ def test_gang_waits_when_nothing_of_it_exists(row: Row, is_so: bool) -> None:
     assert waits_first(Scene((row,), 1, 3), SECOND) is is_so
 
 
-def test_gang_is_gone_when_neither_it_nor_its_pods_are_there() -> None:
-    ending = replace(RUNS, state="deleted")
-
-    assert not is_gone(Scene((ending,), 1, 3), FIRST)
-    assert is_gone(Scene((replace(ending, exists=()),), 3, 3), FIRST)
-
-
 def test_gap_is_from_free_gpus_to_dispatch() -> None:
     events = [make_event(FIRST, "Deleted", 2.0), make_event(SECOND, "Dispatching", 2.5)]
 
@@ -160,32 +118,6 @@ def test_gap_is_from_free_gpus_to_dispatch() -> None:
 def test_history_without_a_release_is_another_story() -> None:
     with pytest.raises(StoryFailed, match="Deleted"):
         gap([make_event(SECOND, "Dispatching", 2.5)])
-
-
-def test_table_has_a_line_for_each_and_the_free_gpus_once() -> None:
-    assert printed(table_of(Scene((RUNS, WAITS), 1, 3))) == [
-        ["AppWrapper", "position", "state", "reason", "pods", "free GPUs"],
-        [FIRST, "", "Running", "PodsRunning", "2 running", "1 of 3"],
-        [SECOND, "1", "Queued", WHY, "none", ""],
-    ]
-
-
-def test_history_has_a_line_for_each_event() -> None:
-    event = Event(FIRST, NOON, "released", "Deleting", "Deleted", "", 0.0364)
-
-    assert printed(history_of([event], FIRST)) == [
-        ["at", "after", "cause", "from", "to", "message"],
-        ["12:00:00.000", "0.036 s", "released", "Deleting", "Deleted", ""],
-    ]
-
-
-def printed(table: object) -> list[list[str]]:
-    """Return the cells of a table as it is printed."""
-    console = Console(width=200, file=None)
-    with console.capture() as captured:
-        console.print(table)
-    lines = [line.replace("┃", "│").strip("│") for line in captured.get().splitlines() if line[:1] in "┃│"]
-    return [[cell.strip() for cell in line.split("│")] for line in lines]
 
 
 @pytest.mark.parametrize(
@@ -198,3 +130,55 @@ def test_pages_name_targets_that_the_makefile_has(page: str) -> None:
 
     assert named
     assert named <= has
+
+
+# --- The demo of requested capacity ------------------------------------------------------------------------
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "provisioning.md"
+
+
+def make_events(gang: str, causes: Sequence[str]) -> list[Event]:
+    now = datetime(2026, 11, 23, tzinfo=UTC)
+    return [Event(gang, now, each, None, "Queued", "", None) for each in causes]
+
+
+def test_second_gang_is_the_first_with_another_name_and_a_request_that_fails(tmp_path: Path) -> None:
+    first, second = (yaml.safe_load(path.read_text()) for path in (TRAIN_FILE, tune_file(tmp_path)))
+
+    assert second["metadata"]["annotations"] == {"provreq.kueue.x-k8s.io/testbed-fail-first": "1"}
+    assert second["metadata"]["labels"] == first["metadata"]["labels"]
+    demands = [gang_of(parse_spec(each["spec"], namespace="default")).demand for each in (first, second)]
+    assert demands[0] == demands[1]
+    assert demands[0]["nvidia.com/gpu"] == 2
+
+
+@pytest.mark.parametrize(
+    ("train", "tune", "is_right"),
+    [
+        pytest.param(
+            ["submitted", "provisioned", "created"],
+            ["provisioning-failed", "removed", "provisioned", "created"],
+            True,
+            id="as-told",
+        ),
+        pytest.param(["created", "provisioned"], [], False, id="created-too-early"),
+        pytest.param(["provisioned", "created"], ["provisioned", "created"], False, id="none-failed"),
+    ],
+)
+def test_history_with_another_order_is_another_story(
+    train: list[str], tune: list[str], is_right: bool
+) -> None:
+    events = [*make_events("train", train), *make_events("tune", tune)]
+    if is_right:
+        check(events)
+    else:
+        with pytest.raises(StoryFailed, match="is another one"):
+            check(events)
+
+
+def test_page_shows_the_files_of_the_demo() -> None:
+    section = PAGE.read_text().split("## Try it\n")[1].split("\n## ")[0]
+
+    shown = [yaml.safe_load(each) for each in re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)]
+    assert shown == [yaml.safe_load(path.read_text()) for path in (QUEUE, TRAIN_FILE)]

@@ -1,30 +1,25 @@
-"""What the demo of the hub makes of what it reads: its table, its news, and whether the story ended as it has to."""
+"""What the demo of the hub is sure of before it says that the story happened."""
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dispatcher.api.appwrapper import parse_spec
 from testbed import gangs
 from testbed.demo_hub import EAST, GPUS, WEST, has_moved_on
-from testbed.gangs import DONE, GANGS, LARGE, MOVED, PINNED, STAYING, Gang
+from testbed.gangs import DONE, GANGS, LARGE, MOVED, PINNED, Gang
 from testbed.hub_ending import (
     Found,
     Past,
     found_objects,
-    summary_of,
     wanted_objects,
     wrong_objects,
     wrong_pasts,
 )
-from testbed.hub_scene import HubScene, Member, Refusal, Row, news_of, table_of
-from testbed.screen import Screen
+from testbed.hub_scene import HubScene, Refusal, Row
 from tests.builders import gang_of
-from tests.unit.test_demo import printed
 
 Json = dict[str, Any]
 
@@ -36,17 +31,6 @@ AWAY = Refusal("west", "ClusterUnreachable", "its API server does not answer: no
 NOT_WANTED = Refusal("east", "ClusterNotSelected", "its labels do not match gpu in (h100)")
 RUNS = Row("train", 3, "Running", "east", route=("west", "east"))
 WAITS = Row("train", 3, "Queued", refusals=(NO_ROOM, AWAY), route=("west",))
-EAST_NOW = Member("east", 1, 16, "")
-WEST_AWAY = Member("west", 0, 0, "ClusterUnreachable")
-
-
-def make_appwrapper(name: str, **status: object) -> Json:
-    return {"metadata": {"name": name}, "status": status}
-
-
-def make_member(name: str, free: Json, **status: object) -> Json:
-    allocatable = {"cpu": "128", "nvidia.com/gpu": "16"}
-    return {"metadata": {"name": name}, "status": {"allocatable": allocatable, "free": free, **status}}
 
 
 def make_made(name: str, attempt: int, **metadata: object) -> Json:
@@ -65,54 +49,6 @@ ON_EAST = Found(
     rayclusters=[make_made("train", 2)],
     services=[{"metadata": {"name": "kubernetes"}}, make_made("train-head-svc", 2)],
 )
-
-
-def test_scene_shows_each_gang_and_each_member_as_their_statuses_say() -> None:
-    why: list[Json] = [
-        {"cluster": each.cluster, "reason": each.reason, "message": each.message} for each in (NO_ROOM, AWAY)
-    ]
-    appwrappers = [
-        make_appwrapper("train", lifecyclePhase="Queued", waiting={**why[0], "clusters": why}),
-        make_appwrapper(
-            "tune", lifecyclePhase="Running", cluster="west", unhealthy={"reason": "ClusterUnreachable"}
-        ),
-    ]
-    members = [
-        make_member("east", {"cpu": "80", "nvidia.com/gpu": "1"}),
-        {"metadata": {"name": "west"}, "status": {"reason": "ClusterUnreachable"}},
-    ]
-
-    scene = HubScene.of([TRAIN, TUNE], appwrappers, members, {"train": ("west",)})
-
-    tune = Row("tune", 2, "Running", "west", trouble="ClusterUnreachable")
-    assert scene == HubScene((WAITS, tune), (EAST_NOW, WEST_AWAY))
-
-
-def test_gang_that_is_not_listed_is_deleted_and_one_without_status_is_there() -> None:
-    scene = HubScene.of([TRAIN, TUNE], [{"metadata": {"name": "tune"}}], [], {"train": ("west", "east")})
-
-    assert scene.rows == (Row("train", 3, "deleted", route=("west", "east")), Row("tune", 2, "-"))
-
-
-def test_gang_without_rejections_shows_its_pending_reason() -> None:
-    waiting = {"cluster": "west", "reason": "ClusterLost", "message": "it has not answered since noon"}
-    appwrapper = make_appwrapper("train", lifecyclePhase="Queued", waiting=waiting)
-
-    [row] = HubScene.of([TRAIN], [appwrapper], [], {}).rows
-
-    assert row.why == ("west: ClusterLost",)
-
-
-def test_member_that_the_hub_has_not_looked_at_yet_says_nothing() -> None:
-    assert HubScene.of([], [], [{"metadata": {"name": "east"}}], {}).members == (Member("east", 0, 0, "-"),)
-
-
-def test_member_is_connected_when_all_that_it_has_is_free_and_nothing_keeps_gangs_away() -> None:
-    scene = HubScene(members=(Member("east", 16, 16, ""), Member("west", 8, 8, "ClusterCordoned")))
-
-    assert scene.is_connected("east", 16)
-    assert not scene.is_connected("east", 8)
-    assert not scene.is_connected("west", 8)
 
 
 @pytest.mark.parametrize(
@@ -169,74 +105,6 @@ def test_gangs_of_a_lost_cluster_have_moved_on_when_one_runs_and_the_others_know
     assert has_moved_on(HubScene(rows)) is is_so
 
 
-def test_table_has_a_line_for_each_reason_and_the_members_below() -> None:
-    table = table_of(HubScene((RUNS, replace(WAITS, gang="tune")), (EAST_NOW, WEST_AWAY)))
-
-    assert printed(table) == [
-        ["gang", "GPUs", "state", "cluster", "dispatched to", "why"],
-        ["train", "3", "Running", "east", "west, east", ""],
-        ["tune", "3", "Queued", "", "west", f"east: {NEEDS}"],
-        ["", "", "", "", "", "west: ClusterUnreachable"],
-    ]
-    assert table.caption == "east: 1 of 16 GPUs free   west: ClusterUnreachable"
-
-
-def test_news_are_what_became_of_gangs_and_members_and_not_amounts_or_routes() -> None:
-    tune = replace(WAITS, gang="tune")
-    before = HubScene((replace(RUNS, route=()), tune), (Member("east", 9, 16, ""), Member("west", 8, 8, "")))
-    amounts_and_routes = HubScene((RUNS, tune), (EAST_NOW, Member("west", 7, 8, "")))
-    now = HubScene((RUNS, replace(RUNS, gang="tune")), (EAST_NOW, WEST_AWAY))
-
-    assert news_of(before, amounts_and_routes) == []
-    assert news_of(before, now) == ["west: ClusterUnreachable", "tune       Running      east"]
-
-
-def test_all_is_news_at_first() -> None:
-    assert news_of(None, HubScene((WAITS,), (EAST_NOW,))) == [
-        "east: 1 of 16 GPUs free",
-        f"train      Queued             east: {NEEDS}; west: ClusterUnreachable",
-    ]
-    assert news_of(None, HubScene((Row("tune", 2, "-"),))) == []
-
-
-def test_pipe_gets_what_is_new_in_lines_and_nothing_when_nothing_is(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    screen: Screen[HubScene] = Screen(table_of, news_of)
-    with screen:
-        screen.show(HubScene(members=(EAST_NOW,)))
-        screen.show(HubScene(members=(EAST_NOW,)))
-        screen.show(HubScene(members=(WEST_AWAY,)))
-
-    said = [line.partition(" s  ")[2] for line in capsys.readouterr().out.splitlines()]
-    assert said == ["east: 1 of 16 GPUs free", "west: ClusterUnreachable"]
-
-
-def test_pipe_gets_the_table_again_when_it_changed_if_there_is_no_other_way_to_tell(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    screen: Screen[HubScene] = Screen(table_of)
-    for row in (WAITS, WAITS, RUNS):
-        screen.show(HubScene((row,)))
-
-    states = [
-        line.split("│")[3].strip() for line in capsys.readouterr().out.splitlines() if "│ train" in line
-    ]
-    assert states == ["Queued", "Running"]
-
-
-def test_past_is_where_it_was_dispatched_to_and_where_it_ran() -> None:
-    events = [
-        ("train", "dispatched", "west"),
-        ("tune", "dispatched", "east"),
-        ("train", "pods-running", "west"),
-        ("train", "dispatched", "east"),
-    ]
-
-    assert Past.of("train", events) == Past(("west", "east"), ("west",))
-    assert Past.of("other", events) == Past()
-
-
 def test_gang_that_went_another_way_or_did_not_run_is_named() -> None:
     right = Past(("west",), ("west",))
 
@@ -246,15 +114,6 @@ def test_gang_that_went_another_way_or_did_not_run_is_named() -> None:
         "Past(dispatched=('west', 'west'), ran=('west',))"
     ]
     assert wrong_pasts([TUNE], {"tune": replace(right, ran=())}) != []
-
-
-def test_cluster_that_holds_one_gang_whole_and_nothing_else_is_as_it_should_be() -> None:
-    wanted = wanted_objects([TRAIN], ["east", "west"], "hub")
-    hub = Found(appwrappers=[make_appwrapper("train")])
-    found = {"hub": found_objects(hub), "east": found_objects(ON_EAST), "west": found_objects(Found())}
-
-    assert found == wanted
-    assert wrong_objects(wanted, found) == []
 
 
 @pytest.mark.parametrize(
@@ -319,16 +178,6 @@ def test_differences_between_wanted_and_found_objects_are_named(
     assert wrong_objects(wanted, {**wanted, cluster: found_objects(found)}) == told
 
 
-def test_summary_has_a_line_for_each_gang() -> None:
-    pasts = {"train": Past(TRAIN.route, TRAIN.route), "tune": Past(TUNE.route, TUNE.route)}
-
-    assert printed(summary_of([TRAIN, TUNE], pasts, {"train": "east", "tune": ""})) == [
-        ["gang", "GPUs", "ran on", "dispatches", "runs now on"],
-        ["train", "3", "west, then east", "2", "east"],
-        ["tune", "2", "west", "1", "-"],
-    ]
-
-
 @pytest.mark.parametrize("gang", GANGS, ids=[each.name for each in GANGS])
 def test_appwrapper_of_a_gang_asks_for_its_pods_and_its_raycluster_has_them(gang: Gang) -> None:
     written = gangs.appwrapper_of(gang)
@@ -340,14 +189,6 @@ def test_appwrapper_of_a_gang_asks_for_its_pods_and_its_raycluster_has_them(gang
     assert (ray["metadata"]["name"], workers["replicas"]) == (gang.name, gang.pods - 1)
     annotations = written["metadata"].get("annotations", {})
     assert annotations.get("dispatcher.codeflare.dev/cluster-selector", "") == gang.selector
-
-
-def test_gangs_are_written_for_kubectl_in_the_order_of_the_story(tmp_path: Path) -> None:
-    path = tmp_path / "gangs" / "some.yaml"
-    gangs.write(path, STAYING)
-
-    names = [each["metadata"]["name"] for each in yaml.safe_load_all(path.read_text())]
-    assert names == [each.name for each in STAYING]
 
 
 def test_room_is_such_that_the_story_can_only_go_one_way() -> None:
