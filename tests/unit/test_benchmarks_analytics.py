@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import lives, plans
-from benchmarks.analytics_report import Cost, answers_table, costs, dispatch_table, spread_alone
-from benchmarks.answers import Answered
+from benchmarks.analytics_report import Cost, costs, dispatch_table, spread_alone
 from benchmarks.beside import Company, Phase, Tables
-from benchmarks.company import Asked, as_reader
+from benchmarks.company import Asked
 from benchmarks.plans import Access, Node
 from benchmarks.processor import Used
 from benchmarks.trial import Latency, Load, Rest, Trial
@@ -67,33 +66,6 @@ def test_table_of_dispatch_has_a_column_for_each_trial_and_tells_what_it_comes_t
     ]
 
 
-def test_table_of_answers_marks_what_the_reader_would_not_be_given_and_tells_what_failed() -> None:
-    answered = [
-        Answered("short", 0.004, 3, {"event": Access(by_index=2)}),
-        Answered("long", 31.0, 1_000_000, {"attempt": Access(1, 0), "event": Access(1, 14)}),
-        Answered("never", 0.0, 0, {}, "canceling statement due to statement timeout"),
-    ]
-    assert [line.split() for line in answers_table(answered).splitlines()[1:]] == [
-        ["short", "0.00", "3", "event:", "2", "by", "index"],
-        [
-            "long",
-            "31.00!",
-            "1000000",
-            "attempt:",
-            "1",
-            "by",
-            "index;",
-            "event:",
-            "1",
-            "by",
-            "index,",
-            "14",
-            "whole",
-        ],
-        ["never", "canceling", "statement", "due", "to", "statement", "timeout"],
-    ]
-
-
 # --- plans -------------------------------------------------------------------------------------------
 
 
@@ -142,8 +114,3 @@ def test_patterns_have_a_mark_for_every_time() -> None:
     found = [row["change"] for life in lives.LIVES for row in lives.step_rows(life)]
     assert all("2000-01" not in each for each in found)
     assert f'"phase_since":"{lives.AT}"' in found[0]
-
-
-def test_the_reader_is_let_into_the_same_database() -> None:
-    given = as_reader("postgresql://postgres@/d?host=/tmp/aw-pg-1&port=5432")
-    assert given == "postgresql://dispatcher_reader@/d?host=/tmp/aw-pg-1&port=5432"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 
 import pytest
 
 from benchmarks import gangs
-from benchmarks.baseline import as_floor_table, as_table, share
+from benchmarks.baseline import as_floor_table, as_table
 from benchmarks.baseline_check import Move, excesses, peaks
 from benchmarks.baseline_floor import Floor, statuses, wrapped_job
 from benchmarks.baseline_jobs import Lateness, complete
@@ -150,12 +149,6 @@ def test_a_job_is_complete_as_the_job_controller_says_it() -> None:
         ("Complete", "True"),
     ]
     assert (status["startTime"], status["completionTime"]) == ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z")
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "1.1", "nan", "half"])
-def test_a_scale_is_above_zero_and_at_most_one(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError):
-        share(text)
 
 
 def test_the_table_says_what_makes_a_run_invalid() -> None:

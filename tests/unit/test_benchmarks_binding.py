@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from benchmarks import unhinted
-from benchmarks.binding import BY_SUMS, WITH_HINTS, WITHOUT_HINTS, as_table, settings
 from benchmarks.binding_book import Book, Counts, Dispatch
 from benchmarks.binding_gangs import (
     Amounts,
@@ -21,7 +20,6 @@ from benchmarks.binding_gangs import (
     make_gangs,
     make_machines,
 )
-from benchmarks.binding_trial import Outcome, Setting
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import ATTEMPT_LABEL, ITEM_LABEL, NAME_LABEL
 from dispatcher.core.kinds import manifest
@@ -280,19 +278,6 @@ def test_counts_of_a_run() -> None:
 # --- settings and table ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("fit", "hints", "expected"),
-    [
-        ("both", "both", [WITH_HINTS, WITHOUT_HINTS, BY_SUMS]),
-        ("both", "on", [WITH_HINTS, BY_SUMS]),
-        ("node", "off", [WITHOUT_HINTS]),
-        ("aggregate", "on", [BY_SUMS]),
-    ],
-)
-def test_hints_are_a_matter_of_fit_by_nodes_only(fit: str, hints: str, expected: list[Setting]) -> None:
-    assert settings(fit, hints) == expected
-
-
 def test_unhinted_dispatcher_builds_pods_that_prefer_no_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "MOST_HINTED_NODES", manifest.MOST_HINTED_NODES)  # put back afterwards
     wrapped = parse_spec(make_gang().appwrapper()["spec"], namespace="benchmark").wrapped[0]
@@ -309,15 +294,3 @@ def test_unhinted_dispatcher_builds_pods_that_prefer_no_nodes(monkeypatch: pytes
 
 def _pod_spec(job: Json) -> Json:
     return dict(job["spec"]["template"]["spec"])
-
-
-def test_table_has_a_column_for_each_setting() -> None:
-    counts = Counts(60, 61, 30, 20, 3, 1, 2, 5, 8.44, 277, 10, 0.479, 0.465, 139.4)
-    lines = as_table([Outcome("node", counts, []), Outcome("aggregate", counts, [])]).splitlines()
-    assert lines[0].split() == ["node", "aggregate"]
-    shown = {line[:48].strip(): line[64:].strip() for line in lines}
-    assert shown["the same in %"] == "4.9"
-    assert shown["dispatches of RayClusters"] == "20"
-    assert shown["pods not on the node of their place"] == "10 of 277"
-    assert shown["GPUs allocated, %"] == "47.9"
-    assert shown["makespan, s"] == "139"

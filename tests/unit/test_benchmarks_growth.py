@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import signal
 from contextlib import nullcontext
+from functools import cache
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from benchmarks import growth, reasons
 from benchmarks.backlog import Backlog, Mix, Reason, Taken, full_cluster, median, shape, submitted
+from benchmarks.elastic import forest_of
+from benchmarks.elastic_load import IDLE_SECONDS, LEAST, MOST, RayCluster, make_clusters, make_nodes
+from benchmarks.elastic_trial import REMOVAL_SECONDS, Growths, Outcome, live
+from benchmarks.failure import BenchmarkFailed
+from benchmarks.grants import GateBook, elastic_gang, mean_of_metric
 from benchmarks.growth import CROWD_PARTS, Measured, as_tables, backlogs, crowds, stretches_above
 from benchmarks.reasons import Reasons
+from dispatcher.api.appwrapper import parse_spec
+from dispatcher.api.names import GROWTH_GATE
 from dispatcher.core.scheduling.fit import fits
-from tests.builders import NOW
+from tests.builders import NOW, gang_of
 
 TAKEN = {"wall": 0.002, "cpu": 0.001, "longest_block": 0.003, "committing": 0.0005}
 
@@ -134,3 +143,136 @@ def test_times_to_a_reason_are_a_line_for_each_setting_in_milliseconds() -> None
     _, first, second = reasons.as_table(found).splitlines()
     assert first.split() == ["300", "shapes,", "capacity", "unchanged", "100", "198", "200", "99", "1.5"]
     assert second.startswith("all distinct, capacity changes")
+
+
+# --- The benchmark of elastic Ray clusters -----------------------------------------------------------------
+
+
+QUEUES = ("a", "b")
+SECONDS = 1200
+
+
+def ray(number: int = 0, queue: str = "a", *wants: tuple[int, int], arrives: int = 0) -> RayCluster:
+    """A cluster that wants its fewest workers, but for `wants`."""
+    return RayCluster(number, queue, arrives, 10_000, ((arrives, LEAST), *wants))
+
+
+def lived(
+    *rays: RayCluster, growths: Growths, nominal: int = 4, borrows: bool = False, seconds: int = 300
+) -> Outcome:
+    """Their life on two nodes, in queues with that nominal quota."""
+    forest = forest_of(QUEUES, nominal, has_borrowing=borrows)
+    return live(rays, forest, make_nodes(2), growths, seconds)
+
+
+@cache
+def crowded(growths: Growths, borrows: bool) -> Outcome:
+    """The life of twelve clusters that want more than there is."""
+    rays = make_clusters(12, QUEUES, SECONDS, 1)
+    return live(rays, forest_of(QUEUES, 15, has_borrowing=borrows), make_nodes(6), growths, SECONDS)
+
+
+def test_demand_depends_on_the_seed_alone_and_stays_within_its_bounds() -> None:
+    rays = make_clusters(20, QUEUES, 7200, 1)
+    assert rays == make_clusters(20, QUEUES, 7200, 1)
+    assert rays != make_clusters(20, QUEUES, 7200, 2)
+    assert [each.arrives for each in rays] == sorted(each.arrives for each in rays)
+    for each in rays:
+        assert each.wants[0] == (each.arrives, LEAST)
+        assert {each.wanted(second) for second in range(each.arrives, each.ends)} <= set(
+            range(LEAST, MOST + 1)
+        )
+
+
+def test_autoscaler_keeps_an_idle_worker_for_a_minute() -> None:
+    grows = ray(0, "a", (100, 5), (200, 2), (300, 4))
+    assert [grows.wanted(second) for second in (99, 100, 199, 200, 300)] == [2, 5, 5, 2, 4]
+    assert [grows.kept(second) for second in (99, 100, 199 + IDLE_SECONDS, 200 + IDLE_SECONDS)] == [
+        2,
+        5,
+        5,
+        2,
+    ]
+
+
+def test_growth_within_the_quota_starts_at_once() -> None:
+    outcome = lived(ray(0, "a", (10, 4), (100, 2)), growths=Growths.GRANT)
+    assert (outcome.waits, outcome.beyond_quota, outcome.withdrawn) == ([0, 0], 0, 0)
+    assert outcome.served == outcome.wanted == 2 * 300 + 2 * 90
+
+
+def test_growth_beyond_the_quota_waits_for_a_grant_or_is_counted_as_beyond() -> None:
+    grows = ray(0, "a", (10, 6), (100, 2))
+    granted, charged = (lived(grows, growths=each) for each in Growths)
+    assert (granted.waits, granted.withdrawn, granted.beyond_quota) == ([0, 0], 2, 0)
+    assert (charged.waits, charged.withdrawn, charged.beyond_quota) == ([0] * 4, 0, 90 + IDLE_SECONDS)
+    assert charged.served - granted.served == 2 * 90
+
+
+def test_gang_that_grew_on_the_quota_of_another_queue_is_preempted_and_its_work_is_lost() -> None:
+    grown, owner = ray(0, "a", (10, 8)), ray(1, "b", arrives=100)
+    outcome = lived(grown, owner, growths=Growths.CHARGE, borrows=True)
+    assert outcome.preempted == 1
+    assert outcome.gang_waits == [0, REMOVAL_SECONDS]
+    assert outcome.lost == 2 * 10 + 8 * (90 + REMOVAL_SECONDS)
+
+
+@pytest.mark.parametrize("borrows", [False, True])
+def test_granted_growth_never_exceeds_a_quota_where_charged_growth_does(borrows: bool) -> None:
+    granted, charged = crowded(Growths.GRANT, borrows), crowded(Growths.CHARGE, borrows)
+    assert granted.wanted == charged.wanted
+    assert granted.beyond_quota == 0 < charged.beyond_quota
+    assert len(granted.gang_waits) == 12
+
+
+def test_granted_growth_within_nominal_quotas_costs_no_gang_its_work() -> None:
+    granted, charged = crowded(Growths.GRANT, False), crowded(Growths.CHARGE, False)
+    assert (granted.preempted, granted.lost) == (0, 0)
+    assert charged.preempted > 0 < charged.lost
+
+
+# --- The benchmark of grants -------------------------------------------------------------------------------
+
+
+METRICS = "dispatcher_growth_grant_seconds_count 4.0\ndispatcher_growth_grant_seconds_sum 2.0\n"
+
+
+def pod(uid: str, *gates: str) -> dict[str, Any]:
+    return {"metadata": {"uid": uid}, "spec": {"schedulingGates": [{"name": each} for each in gates]}}
+
+
+@pytest.mark.parametrize(
+    ("events", "times"),
+    [
+        pytest.param([(pod("a", GROWTH_GATE), 1.0), (pod("a"), 3.0)], {"a": 2.0}, id="with, then without"),
+        pytest.param(
+            [(pod("a", GROWTH_GATE), 1.0), (pod("a", GROWTH_GATE), 2.0), (pod("a"), 3.0), (pod("a"), 4.0)],
+            {"a": 2.0},
+            id="from the first event to the first without it",
+        ),
+        pytest.param(
+            [(pod("a", GROWTH_GATE), 1.0), (pod("a", "other"), 2.0)],
+            {"a": 1.0},
+            id="other gates do not count",
+        ),
+        pytest.param([(pod("a", GROWTH_GATE), 1.0), (pod("b"), 2.0)], {}, id="never without, and never with"),
+    ],
+)
+def test_time_is_that_with_the_gate(
+    events: list[tuple[dict[str, Any], float]], times: dict[str, float]
+) -> None:
+    book = GateBook()
+    for seen, now in events:
+        book.note(seen, now)
+    assert book.times() == times
+
+
+def test_mean_needs_a_count_of_each_grant() -> None:
+    assert mean_of_metric(METRICS, 4) == 0.5
+    with pytest.raises(BenchmarkFailed, match="has 4 grants instead of 5"):
+        mean_of_metric(METRICS, 5)
+
+
+def test_workers_of_the_gang_are_its_demand_and_further_ones_are_not() -> None:
+    gang = gang_of(parse_spec(elastic_gang("ray")["spec"], namespace="default"))
+    assert gang.demand["nvidia.com/gpu"] == 4
