@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from testbed.kuberay import Api, RayClusterStandIn
+from testbed.kuberay import Api
 from testbed.plane import Plane
 
 pytestmark = pytest.mark.exhaustive
@@ -123,27 +123,6 @@ async def test_raycluster_becomes_pods_a_service_and_a_status(ray: Ray) -> None:
     }
 
 
-async def test_raycluster_deleted_and_created_again_runs_again(ray: Ray) -> None:
-    await ray.create()
-    await ray.until_status(is_ready)
-    before = await ray.pods()
-
-    await ray.api.request("DELETE", f"{ray.path}/raycluster-glue")
-    await ray.create()
-    after = await ray.until_pods(lambda pods: alive(2)(pods) and not uids(pods) & uids(before))
-    await ray.until_status(is_ready)
-
-    assert len(after) == 2
-
-
-async def test_many_workers_are_made_once_each(ray: Ray) -> None:
-    await ray.create(workers=8)
-
-    await ray.until_status(is_ready)
-
-    assert len(await ray.pods()) == 9
-
-
 async def test_failed_worker_is_replaced(ray: Ray) -> None:
     await ray.create(workers=2)
     await ray.until_status(is_ready)
@@ -172,14 +151,6 @@ async def test_raycluster_is_scaled_suspended_and_resumed(ray: Ray) -> None:
     assert len(await ray.pods()) == 2
 
 
-async def test_raycluster_created_suspended_has_no_pods(ray: Ray) -> None:
-    await ray.api.request("POST", ray.path, make_raycluster(suspend=True))
-
-    await ray.until_status(lambda status: status.get("state") == "suspended")
-
-    assert await ray.pods() == []
-
-
 async def test_quota_shows_as_replica_failure_and_heals(ray: Ray) -> None:
     quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
     await ray.api.request("POST", f"{ray.core}/resourcequotas", quota)
@@ -195,25 +166,6 @@ async def test_quota_shows_as_replica_failure_and_heals(ray: Ray) -> None:
 def failure_of(status: Json) -> str | None:
     found = {one["type"]: one["status"] for one in status.get("conditions", [])}
     return found.get("ReplicaFailure")
-
-
-async def test_owner_of_a_raycluster_does_not_confuse_it(ray: Ray) -> None:
-    body = {"metadata": {"name": "owner"}}
-    owner = await ray.api.request("POST", f"{ray.core}/configmaps", body)
-    cluster = make_raycluster()
-    cluster["metadata"]["ownerReferences"] = [
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "name": "owner",
-            "uid": owner["metadata"]["uid"],
-            "controller": True,
-        }
-    ]
-
-    await ray.api.request("POST", ray.path, cluster)
-
-    await ray.until_status(is_ready)
 
 
 async def test_older_version_is_read_back_as_the_newer_one(api: Api, namespace: str) -> None:
@@ -252,8 +204,3 @@ async def test_stand_in_for_kuberay_names_itself_and_ends_at_a_signal(plane: Pla
     assert await process.wait() == 0
     assert b"this is a stand-in for KubeRay's operator" in said
     assert b"Traceback" not in rest
-
-
-async def test_it_can_be_entered_and_left_inside_a_test(plane: Plane) -> None:
-    async with RayClusterStandIn(plane.kubeconfig):
-        await asyncio.sleep(0.1)

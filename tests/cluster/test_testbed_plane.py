@@ -1,15 +1,13 @@
-"""What the testbed promises, on real clusters: lives of pods, nodes, identities, an API server that dies."""
+"""What the testbed promises, on real clusters: lives of pods, garbage collection, an API server that dies."""
 
 import asyncio
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from testbed import build, nodes
 from testbed.client import MERGE_PATCH, ApiError, Client
@@ -82,10 +80,6 @@ def seen(pod: Mapping[str, Any]) -> Seen:
         return Seen(status["phase"], ready)
     [(state, detail)] = states[0].items()
     return Seen(status["phase"], ready, state, detail.get("reason"), detail.get("exitCode"))
-
-
-def is_unschedulable(pod: Mapping[str, Any]) -> bool:
-    return "Unschedulable" in [each.get("reason") for each in pod["status"].get("conditions", ())]
 
 
 def make_pod_spec(requests: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -209,15 +203,6 @@ async def test_containers_of_a_running_pod_have_all_that_clients_read(plane: Pla
     assert {"podIP", "podIPs", "hostIP", "startTime", "qosClass"} <= set(status)
 
 
-async def test_deleted_pod_goes(plane: Plane) -> None:
-    pod = await create(plane, PODS, make_pod("deleted"))
-    await until_seen(plane, pod, RUNNING)
-
-    await asyncio.to_thread(plane.client.request, "DELETE", pod)
-
-    await until_gone(plane, pod)
-
-
 @pytest.mark.parametrize("life", [{}, {"never-start": "true"}], ids=["running", "pending"])
 async def test_deleted_pod_holds_its_resources_until_it_has_terminated(plane: Plane, life: Life) -> None:
     pod = await create(plane, PODS, make_pod(f"terminates-{len(life)}", {"terminate-after": "2s", **life}))
@@ -256,55 +241,6 @@ async def test_job_ends_by_itself_unless_it_is_to_run_forever(plane: Plane) -> N
     assert (await get(plane, endless))["status"]["ready"] == 2
 
 
-async def test_job_whose_pods_fail_fails(plane: Plane) -> None:
-    body = make_job("failing", {"fail-after": "10ms"})
-    body["spec"]["backoffLimit"] = 0
-
-    job = await create(plane, JOBS, body)
-
-    await until(plane, job, lambda job: "Failed" in [e["type"] for e in job["status"].get("conditions", ())])
-
-
-async def test_pod_waits_for_a_node_that_has_room(plane: Plane) -> None:
-    pod = await create(plane, PODS, make_pod("big", requests={"nvidia.com/gpu": "4"}))
-    await until(plane, pod, is_unschedulable)
-
-    await nodes.resize(plane.client, "node-1", {"nvidia.com/gpu": "4"})
-
-    await until_seen(plane, pod, RUNNING)
-    assert (await get(plane, pod))["spec"]["nodeName"] == "node-1"
-    await asyncio.to_thread(plane.client.request, "DELETE", pod)
-    await nodes.resize(plane.client, "node-1", {"nvidia.com/gpu": "2"})
-
-
-async def test_nodes_come_are_cordoned_and_go(plane: Plane) -> None:
-    await nodes.add(plane.client, nodes.Shape(labels={"pool": "late"}), [7])
-    await until(plane, f"{nodes.NODES}/node-7", nodes.is_usable)
-    await nodes.cordon(plane.client, "node-7")
-    body = make_pod("late-pool")
-    body["spec"]["nodeSelector"] = {"pool": "late"}
-    pod = await create(plane, PODS, body)
-    await until(plane, pod, is_unschedulable)
-
-    await nodes.uncordon(plane.client, "node-7")
-
-    await until_seen(plane, pod, RUNNING)
-    await nodes.remove(plane.client, "node-7")
-    await until_gone(plane, f"{nodes.NODES}/node-7")
-
-
-async def test_taint_keeps_pods_away(plane: Plane) -> None:
-    await nodes.add(plane.client, nodes.Shape(labels={"pool": "tainted"}), [8])
-    await nodes.taint(plane.client, "node-8", [{"key": "example.com/kept", "effect": "NoSchedule"}])
-    body = make_pod("kept-away")
-    body["spec"]["nodeSelector"] = {"pool": "tainted"}
-
-    pod = await create(plane, PODS, body)
-
-    await until(plane, pod, is_unschedulable)
-    await nodes.remove(plane.client, "node-8")
-
-
 async def test_nodes_renew_their_leases(plane: Plane) -> None:
     lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-0"
     first = (await get(plane, lease))["spec"]["renewTime"]
@@ -326,32 +262,6 @@ async def test_garbage_collector_knows_the_kinds_a_plane_began_with(plane: Plane
 
     # Kinds it does not know it looks for every 30 seconds.
     await until_status(plane.client, pod, 404, seconds=20)
-
-
-def client_of(plane: Plane, kubeconfig: Path) -> Client:
-    [user] = yaml.safe_load(kubeconfig.read_text())["users"]
-    return Client(plane.url, user["user"]["token"], plane.certificate_authority)
-
-
-async def test_service_account_has_the_rights_of_its_rules_and_no_more(plane: Plane) -> None:
-    await plane.create_namespace("system")
-    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
-
-    limited = client_of(plane, plane.service_account_kubeconfig("system", "limited", rules))
-
-    assert limited.get(PODS)["kind"] == "PodList"
-    with pytest.raises(ApiError, match=r"403: .*system:serviceaccount:system:limited"):
-        limited.get("/api/v1/secrets")
-
-
-async def test_rules_of_a_service_account_can_be_changed(plane: Plane) -> None:
-    await plane.create_namespace("changing")
-    rules = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}]
-    for each in ([], rules):
-        kubeconfig = plane.service_account_kubeconfig("changing", "changed", each)
-    client = client_of(plane, kubeconfig)
-
-    await until_status(client, "/api/v1/secrets", 200)
 
 
 async def test_apiserver_that_is_killed_comes_back_with_all_it_knew(planes: tuple[Plane, Plane]) -> None:
@@ -377,14 +287,3 @@ def test_held_port_is_given_out_once_and_can_be_listened_on() -> None:
         socket.create_connection(server.getsockname()).close()
     for each in (ports, *others):
         each.release()
-
-
-async def test_planes_that_started_together_are_strangers(planes: tuple[Plane, Plane]) -> None:
-    hub, member = planes
-    await create(hub, "/api/v1/namespaces", {"metadata": {"name": "only-on-hub"}})
-
-    assert await status_of(member.client, "/api/v1/namespaces/only-on-hub") == 404
-    with pytest.raises(ApiError, match="401"):
-        Client(member.url, hub.admin_token, member.certificate_authority).get(PODS)
-    with pytest.raises(OSError, match="certificate verify failed"):
-        Client(member.url, member.admin_token, hub.certificate_authority).get(PODS)
