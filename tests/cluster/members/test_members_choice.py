@@ -50,15 +50,6 @@ async def test_gang_too_large_for_all_clusters_waits_with_a_rejection_for_each(f
     assert await fleet.objects("Job") == {}
 
 
-async def test_small_gang_goes_where_least_is_left(fleet: Fleet) -> None:
-    await fleet.declare("east", "west")
-    await fleet.start_dispatcher()
-
-    status = await fleet.hub.create_until("Running", gang("three", 3))
-
-    assert status["cluster"] == "east"
-
-
 async def test_user_pins_and_excludes_members_by_their_labels(fleet: Fleet) -> None:
     await fleet.declare("east", labels={"zone": "e"})
     await fleet.declare("west", labels={"zone": "w"})
@@ -121,17 +112,6 @@ async def test_restarted_dispatcher_finds_its_gangs_where_they_are(fleet: Fleet)
     assert await fleet.objects("Job") == {"east": {"four"}, "west": {"six"}}
     assert (await fleet.hub.causes("six")).count("dispatched") == 1
     assert "unhealthy" not in await fleet.hub.causes("six")
-
-
-async def test_gang_that_is_complete_frees_its_member(fleet: Fleet) -> None:
-    await fleet.declare("west")
-    await fleet.start_dispatcher()
-    short = appwrapper("short", item(job("short", parallelism=8, cpu="1", run_for="200ms")))
-    await fleet.hub.create(short)
-    await fleet.hub.until_state("short", "Completed")
-
-    await fleet.hub.create(gang("next", 8))
-    assert (await fleet.hub.until_state("next", "Running"))["cluster"] == "west"
 
 
 async def test_gangs_of_a_member_that_is_drained_go_to_another_and_that_counts_for_nothing(

@@ -140,24 +140,3 @@ async def test_gang_of_a_lost_member_runs_elsewhere_if_its_operator_says_so_and_
 
     await fleet.hub.until(once, "the attempt that was given up is removed")
     assert "three" in (await fleet.objects("Job"))["east"]
-
-
-async def test_gang_of_a_lost_member_fails_if_its_operator_says_so(fleet: Fleet) -> None:
-    await fleet.declare("west", onClusterLost={"policy": "fail", "graceSeconds": 1})
-    await fleet.start_dispatcher()
-    await fleet.hub.create_until("Running", gang("two", 2))
-    west = fleet.members["west"].plane
-    await crash(west)
-    try:
-        status = await fleet.hub.until_state("two", "Failed")
-    finally:
-        await recover(west)
-
-    failed = next(each for each in status["conditions"] if each["type"] == "Failed")
-    assert failed["reason"] == "ClusterLost"
-    await until_told(fleet, "west", None)
-
-    async def none() -> bool:
-        return not await fleet.objects("Job")
-
-    await fleet.hub.until(none, "what was given up is removed")

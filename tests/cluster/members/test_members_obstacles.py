@@ -220,26 +220,6 @@ async def test_gang_whose_name_is_taken_on_one_member_goes_to_the_other(fleet: F
     assert (await anchors(fleet)).keys() == {"west"}
 
 
-async def test_gang_whose_name_is_taken_where_it_could_go_waits_and_says_so(fleet: Fleet) -> None:
-    await fleet.declare("east")
-    await fleet.declare("west", cordoned=True)
-    theirs = await fleet.members["east"].create(config_map("input"))
-    await fleet.start_dispatcher()
-
-    await fleet.hub.create(needs_a_name("gang"))
-
-    said = await told(fleet, "gang", "NameTaken")
-    assert {name: reason for name, (reason, _) in said.items()} == {
-        "east": "NameTaken",
-        "west": "ClusterCordoned",
-    }
-    assert f"ConfigMap {fleet.hub.namespace}/input" in said["east"][1]
-    assert (await fleet.objects("Job"), await anchors(fleet)) == ({}, {})
-    await fleet.change("west", cordoned=False)
-    assert (await fleet.hub.until_state("gang", "Running"))["cluster"] == "west"
-    assert await fleet.members["east"].get("ConfigMap", "input") == theirs
-
-
 async def test_gang_whose_name_is_taken_on_every_member_fails_and_says_by_what(fleet: Fleet) -> None:
     await fleet.declare("east", "west")
     theirs = {name: await member.create(config_map("input")) for name, member in fleet.members.items()}
