@@ -73,40 +73,14 @@ def many_labels(size: int) -> dict[str, str]:
     ("manifest", "message"),
     [
         pytest.param(
-            wrapping({"apiVersion": "v1", "metadata": {"name": "c"}}),
-            f"[{TEMPLATE}.kind: Required value, <nil>: Invalid value: null: some validation rules were not "
-            "checked because the object was invalid; correct the existing errors to complete validation]",
-            id="item-without-kind",
-        ),
-        pytest.param(
-            declaring(cpu=-1),
-            f"{PODS}.requests.cpu: Invalid value: -1: {PODS}.requests.cpu in body should be greater than or equal to 0",
-            id="negative-number",
-        ),
-        pytest.param(
-            declaring(cpu="-1"),
-            f'{PODS}.requests.cpu: Invalid value: "-1": {PODS}.requests.cpu in body should match {PATTERN}',
-            id="negative-quantity",
-        ),
-        pytest.param(
             declaring(cpu="lots"),
             f'{PODS}.requests.cpu: Invalid value: "lots": {PODS}.requests.cpu in body should match {PATTERN}',
             id="unparsable-quantity",
         ),
         pytest.param(
-            declaring(replicas=-1, cpu=1),
-            f"{PODS}.replicas: Invalid value: -1: {PODS}.replicas in body should be greater than or equal to 0",
-            id="negative-replicas",
-        ),
-        pytest.param(
             declaring(replicas=2**62, cpu=1),
             f'<nil>: Invalid value: "": Checked value must be of type integer with format int32 in {PODS}.replicas',
             id="absurd-replicas",
-        ),
-        pytest.param(
-            wrapping(small_job("inner")),
-            f"{ITEM}: Invalid value: Nested AppWrappers are forbidden: list what the inner one wraps in the outer one",
-            id="nested-appwrapper",
         ),
         pytest.param(
             appwrapper("t", item(job("j")), priorityslope=1e300),
