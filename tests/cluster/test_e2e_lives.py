@@ -1,4 +1,4 @@
-"""Other lives than the blog's: derived demand, refusals, collisions, quotas, restarts."""
+"""Other lives than the blog's: kinds that are not there yet, quotas, slow pods, foreign pods, changed priorities."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 from dispatcher.api.annotations import ADMISSION_GRACE
 from testbed.kuberay import Api
 from tests.cluster.definitions import install, uninstall
-from tests.cluster.manifests import appwrapper, config_map, deployment, item, job, renamed, small_job
-from tests.cluster.outcomes import message_of
+from tests.cluster.manifests import appwrapper, config_map, deployment, item, job, renamed
 from tests.cluster.world import World, example
 
 Json = dict[str, Any]
@@ -34,40 +33,6 @@ WIDGETS: Json = {
         ],
     },
 }
-
-
-async def test_demand_that_is_not_declared_is_derived(world: World) -> None:
-    await world.start_dispatcher()
-    await world.create_until("Running", appwrapper("three", item(deployment("three", replicas=3, cpu="7"))))
-
-    # 3 of 24 cpu are left, which holds a job of three one-cpu pods and not one of four.
-    status = await world.create_until(
-        "Backoff", appwrapper("four-pods", item(job("four-pods", parallelism=4, cpu="1")))
-    )
-    await world.create_until(
-        "Running", appwrapper("three-pods", item(job("three-pods", parallelism=3, cpu="1")))
-    )
-
-    assert status["waiting"]["message"] == "cluster hub: cpu: needs 4, 3 free"
-
-
-async def test_service_alone_needs_nothing_and_runs(world: World) -> None:
-    await world.start_dispatcher()
-
-    await world.create(example("aw-service-only"))
-
-    status = await world.until_state(example("aw-service-only")["metadata"]["name"], "Running")
-    assert status["state"] == "Running"
-
-
-async def test_kind_without_declared_demand_fails_and_names_the_field_to_declare(world: World) -> None:
-    await world.start_dispatcher()
-
-    status = await world.create_until("Failed", appwrapper("unknown", item(WIDGET)))
-    assert status["state"] == "Failed"
-    assert "custompodresources" in message_of(status, "Failed")
-    await world.delete("unknown")
-    await world.until_gone("AppWrapper", "unknown")
 
 
 async def test_gang_of_a_kind_that_is_not_installed_waits_and_runs_once_it_is(world: World) -> None:
@@ -124,32 +89,6 @@ async def waits_for(world: World, name: str) -> str:
         return str(waiting["message"]) if waiting.get("reason") == "KindNotInstalled" else None
 
     return await world.until(message, f"{name} waits for a kind")
-
-
-async def test_object_the_api_server_refuses_fails_with_its_own_words(world: World) -> None:
-    await world.start_dispatcher()
-    broken = job("broken")
-    broken["spec"]["template"]["spec"]["restartPolicy"] = "Always"
-
-    status = await world.create_until("Failed", appwrapper("broken", item(broken)))
-    assert message_of(status, "Failed") == (
-        f'{world.namespace}/broken creation failure: Job.batch "broken" is invalid: '
-        'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
-    )
-
-
-async def test_object_of_another_owner_is_never_touched(world: World) -> None:
-    await world.start_dispatcher()
-    theirs = await world.create(config_map("taken", labels={"owner": "somebody"}))
-
-    status = await world.create_until(
-        "Failed", appwrapper("collides", item(config_map("fresh")), item(config_map("taken")))
-    )
-    assert "exists already and is not this AppWrapper's" in message_of(status, "Failed")
-    await world.delete("collides")
-    await world.until_gone("AppWrapper", "collides")
-    assert await world.get("ConfigMap", "taken") == theirs
-    assert await world.get("ConfigMap", "fresh") is None
 
 
 async def test_quota_postpones_whole_and_the_gang_goes_when_it_allows(world: World) -> None:
@@ -221,50 +160,6 @@ async def test_foreign_pods_take_capacity_and_give_it_back(world: World) -> None
     await world.delete("foreign", "Deployment")
 
     await world.until_state("guest", "Running")
-
-
-async def test_same_names_in_two_groups_or_one_after_the_other_never_meet(world: World) -> None:
-    await world.start_dispatcher()
-    modern = appwrapper("twin", item(config_map("modern")))
-    legacy = appwrapper("twin", item(config_map("legacy"))) | {"apiVersion": "mcad.ibm.com/v1beta1"}
-
-    await world.create(modern)
-    await world.create(legacy, kind="McadAppWrapper")
-    await world.until_state("twin", "Running")
-    await world.until_state("twin", "Running", kind="McadAppWrapper")
-    await world.delete("twin", kind="McadAppWrapper")
-
-    await world.until_gone("ConfigMap", "legacy")
-    assert await world.get("ConfigMap", "modern") is not None
-
-
-async def test_marks_reach_objects_and_pods(world: World) -> None:
-    await world.start_dispatcher()
-    made = await world.create(example("aw-raycluster-glue"))
-    await world.until_state("raycluster-glue", "Running")
-
-    cluster = await world.get("RayCluster", "raycluster-glue")
-    pods = await world.every("Pod")
-
-    assert cluster is not None
-    wanted = {
-        "dispatcher.codeflare.dev/appwrapper-uid": made["metadata"]["uid"],
-        "dispatcher.codeflare.dev/attempt": "1",
-        "appwrapper.mcad.ibm.com": "raycluster-glue",
-    }
-    assert [each["metadata"]["labels"].items() >= wanted.items() for each in [cluster, *pods]] == [True] * 3
-    assert cluster["metadata"]["annotations"]["dispatcher.codeflare.dev/item"] == "0"
-
-
-async def test_gang_too_large_for_the_cluster_shows_that_and_blocks_no_other_gang(world: World) -> None:
-    await world.start_dispatcher()
-    huge = renamed(example("aw-raycluster-glue"), "huge")
-    huge["spec"]["resources"]["GenericItems"][0]["custompodresources"][0]["replicas"] = 50
-    await world.create(huge)
-
-    status = await world.until_state("huge", "Backoff")
-    await world.create_until("Running", small_job("small"))
-    assert status["waiting"]["reason"] == "LargerThanCluster"
 
 
 async def test_priority_can_be_changed_while_it_waits(world: World) -> None:

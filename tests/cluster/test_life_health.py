@@ -302,18 +302,3 @@ async def test_exit_code_that_was_called_terminal_fails_at_once(world: World) ->
     assert shown["Unhealthy"] == shown["Failed"]
     assert (status["phase"], status.get("resettingCount")) == ("Failed", None)
     assert (await world.causes("hopeless")).count("dispatched") == 1
-
-
-async def test_exit_code_that_was_not_called_terminal_is_tried_again_up_to_the_limit(world: World) -> None:
-    await world.start_dispatcher()
-
-    await world.create(failing_component("hopeful", 4), "AppWrapper/v1beta2")
-
-    status = await world.until_shown("hopeful", "Failed", "AppWrapper/v1beta2")
-    assert conditions(status)["Failed"] == (
-        "True",
-        "FoundFailedPods",
-        "failed pods: 1 (requeued so far: 1)",
-    )
-    assert (status["phase"], status["resettingCount"]) == ("Failed", 1)
-    assert (await world.causes("hopeful")).count("dispatched") == 2

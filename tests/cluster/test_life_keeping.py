@@ -57,18 +57,6 @@ async def until_nothing_is_kept(world: World, state: str) -> None:
     await world.until(look, "the status says that nothing is kept")
 
 
-async def test_kept_objects_go_after_their_time_and_the_appwrapper_stays(world: World) -> None:
-    await world.start_dispatcher(kept_seconds="1")
-
-    await world.create(completing())
-
-    causes = await world.until_history("ends", "expired")
-    assert await world.names("Job") == set()
-    assert "input" not in await world.names("ConfigMap")
-    assert causes.count("dispatched") == 1
-    await until_nothing_is_kept(world, "Completed")
-
-
 async def test_objects_of_a_failed_gang_are_kept_for_as_long_as_its_author_asked(world: World) -> None:
     await world.start_dispatcher()
 

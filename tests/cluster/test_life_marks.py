@@ -38,15 +38,18 @@ def labels_of(manifest: Json) -> tuple[str | None, str | None]:
     return labels.get(NAME_LABEL), labels.get(MCAD_NAME_LABEL)
 
 
-async def test_both_names_of_the_label_reach_objects_and_every_pod(world: World) -> None:
+async def test_both_names_of_the_label_the_uid_and_the_attempt_reach_objects_and_every_pod(
+    world: World,
+) -> None:
     await world.start_dispatcher()
-    await world.create_until(
-        "Running", appwrapper("marked", item(raycluster("ray", workers=2)), item(job("job")))
-    )
+    made = await world.create(appwrapper("marked", item(raycluster("ray", workers=2)), item(job("job"))))
+    await world.until_state("marked", "Running")
 
     found = [*await world.every("RayCluster"), *await world.every("Job"), *await world.every("Pod")]
 
     assert [labels_of(each) for each in found] == [("marked", "marked")] * 6
+    ours = {UID_LABEL: made["metadata"]["uid"], ATTEMPT_LABEL: "1"}
+    assert all(each["metadata"]["labels"].items() >= ours.items() for each in found)
 
 
 async def test_labels_of_their_author_are_kept(world: World) -> None:

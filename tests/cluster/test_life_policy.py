@@ -1,8 +1,7 @@
-"""What its author asked for is what becomes of a gang: a bound on requeuings, exit codes, a time to live."""
+"""What its author asked for is what becomes of a gang: exit codes, a time to live, infos of pod sets, its turn."""
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,9 +15,8 @@ from dispatcher.api.annotations import (
     SUCCESS_TTL,
 )
 from testbed.nodes import name_of
-from tests.cluster.figures import cycles_of, free_in
 from tests.cluster.manifests import appwrapper, bent, component, components, config_map, item, job, raycluster
-from tests.cluster.mcad.suite import OFTEN, conditions
+from tests.cluster.mcad.suite import conditions
 from tests.cluster.outcomes import rows
 from tests.cluster.world import World
 
@@ -27,32 +25,6 @@ Json = dict[str, Any]
 V1BETA2 = "AppWrapper/v1beta2"
 HEAD = "template.spec.headGroupSpec.template"
 WORKERS = "template.spec.workerGroupSpecs[0].template"
-
-
-async def test_gang_that_was_requeued_as_often_as_it_may_says_why_it_failed(world: World) -> None:
-    await world.start_dispatcher()
-    requeuing = {"timeInSeconds": 1, "growthType": "none", "maxNumRequeuings": 1}
-    never = item(job("never", parallelism=3, never_start="true"))
-    scheduling = {"minAvailable": 3, "requeuing": requeuing}
-    await world.create(appwrapper("never", never, item(config_map("input")), schedulingSpec=scheduling))
-
-    status = await world.until_shown("never", "Failed")
-
-    said = "Insufficient number of Running and Completed pods, minimum=3, running=0, completed=0."
-    assert conditions(status) == {
-        "Init": ("True", "", ""),
-        "Queueing": ("True", "AwaitingHeadOfLine", ""),
-        "HeadOfLine": ("True", "FrontOfQueue.", ""),
-        "Dispatched": ("True", "AppWrapperRunnable", ""),
-        "PreemptCandidate": ("True", "MinPodsNotRunning", said),
-        "Backoff": ("False", "PreemptionTriggered", said),
-        "Failed": ("True", "MinPodsNotRunning", f"{said} (requeued so far: 1)"),
-    }
-    assert (status["queuejobstate"], status["numberOfRequeueings"]) == ("Failed", 1)
-    assert await world.causes("never") == [
-        *("submitted", "dispatched", "created", "evicted", "removed"),
-        *("dispatched", "created", "run-failed", "removed"),
-    ]
 
 
 def failing(exit_code: int) -> Json:
@@ -165,13 +137,6 @@ def whole_cluster(name: str, scheduling: Json, **life: str) -> Json:
     return appwrapper(name, item(job(name, parallelism=3, cpu="8", **life)), schedulingSpec=scheduling)
 
 
-async def kill_pods(world: World) -> None:
-    """As `kubectl delete --force`: gone at once, however long they would have taken."""
-    for found in await world.every("Pod"):
-        path = f"{world.path('Pod', found['metadata']['name'])}?gracePeriodSeconds=0"
-        await asyncio.to_thread(world.plane.client.request, "DELETE", path)
-
-
 async def dispatches(world: World) -> list[str]:
     """Who was dispatched, one after the other, each as often as it was."""
     return [row["name"] for row in await rows(world, DISPATCHES)]
@@ -206,36 +171,3 @@ async def test_requeued_gang_is_queued_before_a_younger_pending_gang(world: Worl
         return found if len(found) > len(so_far) else None
 
     assert (await world.until(one_more, "another is dispatched"))[len(so_far)] == "oldest"
-
-
-async def test_room_of_a_gang_past_its_limit_is_not_given_before_its_pods_are_gone(world: World) -> None:
-    process = await world.start_dispatcher(**OFTEN)
-    scheduling = {"dispatchDuration": {"limit": 2}}
-    await world.create_until("Running", whole_cluster("limited", scheduling, terminate_after="30s"))
-    await world.create_until("Backoff", whole_cluster("next", {}))
-
-    await world.until_gone("Job", "limited")
-
-    looked = await cycles_of(process)
-
-    async def looked_again() -> bool:
-        return await cycles_of(process) >= looked + 3
-
-    await world.until(looked_again, "three more cycles")
-    pods = await world.every("Pod")
-    assert [(each["status"]["phase"], "deletionTimestamp" in each["metadata"]) for each in pods] == [
-        ("Running", True)
-    ] * 3
-    assert (await free_in(process)).get("cpu", 0) == 0
-    assert await world.causes("limited") == [
-        *("submitted", "dispatched", "created", "pods-running"),
-        "run-failed",
-    ]
-    assert (await world.causes("next"))[-1] == "blocked"
-    await kill_pods(world)
-    status = await world.until_shown("limited", "Failed")
-    said = "Dispatch deadline exceeded. allowed to run for 2 seconds"
-    assert conditions(status)["Failed"] == ("True", "DispatchDeadlineExceeded", said)
-    await world.until_state("next", "Running")
-    owners = {each["metadata"]["labels"]["job-name"] for each in await world.every("Pod")}
-    assert owners == {"next"}

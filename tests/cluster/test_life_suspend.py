@@ -101,23 +101,6 @@ async def test_suspended_while_it_runs_makes_room_and_runs_again_after_the_other
     ]
 
 
-async def test_room_of_a_suspended_gang_is_not_given_away_before_its_pods_are_gone(world: World) -> None:
-    await world.start_dispatcher()
-    await world.create_until(
-        "Running", appwrapper("slow", item(job("slow", parallelism=3, cpu="8", terminate_after="3s")))
-    )
-    await world.create_until("Backoff", appwrapper("next", item(job("next", parallelism=3, cpu="8"))))
-
-    await world.merge("AppWrapper", "slow", SUSPEND)
-
-    await world.until_gone("Job", "slow")
-    assert await world.every("Pod") != []
-    assert (await world.causes("next"))[-1] == "blocked"
-    await world.until_state("next", "Running")
-    owners = {each["metadata"]["labels"]["job-name"] for each in await world.every("Pod")}
-    assert owners == {"next"}
-
-
 async def test_suspended_while_it_is_being_created_leaves_nothing_and_is_created_whole_later(
     world: World,
 ) -> None:

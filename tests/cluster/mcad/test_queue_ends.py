@@ -55,22 +55,6 @@ async def test_appwrapper_whose_items_are_done_completes_and_gives_its_capacity_
     await until_free(suite, WHOLE_CPU)
 
 
-async def test_completed_appwrapper_is_not_run_again_by_the_next_dispatcher(suite: Suite) -> None:
-    """MCAD Job Completion Test, and then a restart."""
-    await suite.apply(appwrapper("aw-completes", short_job("one", completionstatus="Complete")))
-    before = await suite.until_shown("aw-completes", "Completed")
-    pods = {each["metadata"]["uid"] for each in await suite.pods("aw-completes")}
-
-    await suite.restart()
-    await suite.apply(appwrapper("canary", short_job("canary")))
-    await suite.until_shown("canary", "Completed")
-
-    await suite.cycles_pass(3)
-    assert await suite.status("aw-completes") == before
-    assert {each["metadata"]["uid"] for each in await suite.pods("aw-completes")} == pods
-    assert (await suite.world.causes("aw-completes")).count("dispatched") == 1
-
-
 async def test_gang_that_has_succeeded_is_not_short_of_pods(suite: Suite) -> None:
     """MCAD Job Completion No-requeue Test."""
     scheduling = {"minAvailable": 2, "requeuing": {"timeInSeconds": 5, "growthType": "none"}}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.cluster.manifests import appwrapper, changed, item, job, pod
-from tests.cluster.mcad.suite import OFTEN, TRUSTING, Suite, conditions, declaring, two_deployed
-from tests.cluster.world import World
+from tests.cluster.mcad.suite import TRUSTING, Suite, conditions, declaring, two_deployed
 
 
 async def test_capacity_left_beside_a_gang_is_given_to_the_next(suite: Suite) -> None:
@@ -41,22 +40,6 @@ async def test_pending_reason_of_a_gang_one_milli_too_large_gives_the_amounts(su
         "AppWrapperNotRunnable.",
         "Insufficient resources to dispatch AppWrapper.",
     )
-
-
-async def test_strict_queue_keeps_a_gang_that_fits_behind_a_gang_that_does_not(world: World) -> None:
-    """MCAD CPU Preemption Test, under the policy that MCAD did not have."""
-    suite = Suite(world, await world.start_dispatcher(**OFTEN, queue_policy="StrictFIFO"))
-    await suite.fill()
-    await suite.apply(two_deployed("aw-deployment-2-426cpu", "426m"))
-    await world.until_state("aw-deployment-2-426cpu", "Backoff")
-
-    await suite.apply(two_deployed("aw-deployment-2-425cpu", "425m"))
-
-    await world.until_state("aw-deployment-2-425cpu", "Queueing")
-    await suite.cycles_pass(3)
-    assert await suite.pods("aw-deployment-2-425cpu") == []
-    await world.delete("aw-deployment-2-426cpu")
-    await suite.until_ready("aw-deployment-2-425cpu", 2)
 
 
 async def test_declared_pods_that_agree_with_the_template_run(suite: Suite) -> None:
