@@ -253,25 +253,6 @@ async def test_start_is_estimated_from_the_limit_of_the_gang_that_runs(run: Run,
     )
 
 
-async def test_each_repair_lets_the_gang_go(run: Run, queues: Queues) -> None:
-    """The repairs that a program reads, each asked about as a change."""
-    (found,) = json.loads((await run("explain", "large", "-o", "json")).out)
-    changes = []
-    for each in found["repair"]:
-        match each:
-            case {"untaint": {"cluster": cluster, "nodes": nodes}}:
-                changes.append(["--if", f"{cluster}/untaint:{','.join(nodes)}"])
-            case {"add_nodes": {"cluster": cluster, "count": count, "allocatable": amounts}}:
-                written = ",".join(f"{name}={amount}" for name, amount in amounts.items())
-                changes.append(["--if", f"{cluster}/nodes+{count}:{written}"])
-            case {"remove": names}:
-                changes.append([word for name in names for word in ("--if-gone", name)])
-    assert len(changes) == 3
-    for change in changes:
-        (after,) = json.loads((await run("explain", "large", "-o", "json", *change)).out)
-        assert (after["verdict"], after["holders"], after["repair"]) == ("Dispatch", [], [])
-
-
 async def test_the_reader_gets_the_same_answer(run: Run, queues: Queues, reader_url: str) -> None:
     assert await run("explain", "large", "--database-url", reader_url) == LARGE_EXPLAINED
 
