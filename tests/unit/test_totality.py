@@ -38,8 +38,8 @@ from dispatcher.core.kinds.built_in import ROWS
 from dispatcher.core.kinds.completion import completion_rule
 from dispatcher.core.kinds.declaration import read_declarations
 from dispatcher.core.kinds.demand import charge_of, pods_by_item
-from dispatcher.core.kinds.manifest import adoption, build, ownership_of
-from dispatcher.core.kinds.pods.pod_defaults import (
+from dispatcher.core.kinds.manifest import adoption, build, owned_by, ownership_of
+from dispatcher.core.kinds.pod_defaults import (
     PodDefaults,
     add_requests,
     default_requests,
@@ -477,6 +477,7 @@ READERS: Final[Mapping[str, Reader]] = {
         (*ALWAYS, ("metadata", "labels", UID_LABEL)),
     ),
     "owner": Reader(OWNED["metadata"], lambda raw: controller_ref(raw, "default"), (("name",),)),
+    "owned": Reader(OWNED["metadata"], owned_by, (("name",),)),
     "ownership": Reader(OWNED, lambda raw: ownership_of(raw, make_owner()), ALWAYS),
     "adoption": Reader(OWNED, lambda raw: adoption(raw, make_wrapped(), make_owner()), ALWAYS),
     "drift": Reader(OWNED, lambda raw: drift.edited(OWNED, raw), ALWAYS),
