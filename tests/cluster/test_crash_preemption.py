@@ -12,7 +12,8 @@ import pytest
 
 from dispatcher.core.model.record import Phase
 from tests.cluster.dispatch_queues import Declare
-from tests.cluster.manifests import appwrapper, item, job
+from tests.cluster.growing import scale, until_gated, workers
+from tests.cluster.manifests import appwrapper, autoscaling, item, job
 from tests.cluster.mortal import Mortal, Strike, When, sweep
 from tests.cluster.outcomes import rows
 from tests.cluster.wires import Life, lives, wires_of
@@ -127,3 +128,108 @@ async def test_killed_at_every_write_of_a_preemption(
 
     # Two objects are deleted, one is created and deleted, two are created; statuses of all three beside.
     assert await sweep(arm, seesaw.turn, first, every=3) >= 2
+
+
+# -----------------------------------------------------------------------------------------------------------
+# Killed before and after every commit and API write while surplus gives way: one pod goes, and the gang goes
+# on.
+# A gang has grown by one pod. An urgent gang takes its quota, ends, and the gang grows again. The dispatcher is killed
+# at
+# one point of that, in the next turn at a later one, until there is none.
+
+
+HALVES = pytest.mark.parametrize("first", [1, 2])
+"""Each test strikes at every second point, from another one on."""
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture
+async def grown(world: World, declare: Declare) -> AsyncIterator[Mortal]:
+    """A dispatcher to be killed, with quota for the gang and one more pod."""
+    await declare(
+        "default", resources={GPU: {"nominalQuota": 2}}, preemption={"withinQueue": "LowerPriority"}
+    )
+    async with wires_of(world) as wires:
+        grown = Mortal(wires)
+        await grown.start()
+        yield grown
+
+
+class Breath:
+    """The gang that grows, and one urgent gang for each turn."""
+
+    def __init__(self, grown: Mortal) -> None:
+        self._mortal = grown
+        self._world = grown.wires.world
+        self._turns = 0
+        self._workers: set[str] = set()
+
+    async def start(self) -> None:
+        """Begin with the gang, and let it grow by one pod."""
+        await self._world.create_until("Running", appwrapper("ray", item(autoscaling("ray", gpu="1"))))
+        await scale(self._world, "ray", 2)
+        await until_gated(self._world, "ray", running=2, gated=0)
+        self._workers = await self._uids()
+
+    async def _uids(self) -> set[str]:
+        return {each["metadata"]["uid"] for each in await workers(self._world, "ray")}
+
+    async def turn(self) -> None:
+        """In and out, whatever happens to the dispatcher, and check what has become of both."""
+        urgent = f"urgent-{self._turns:03}"
+        wanted = job(urgent)
+        wanted["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {GPU: "1"}}
+        await self._world.create_until("Running", appwrapper(urgent, item(wanted), priority=10))
+        await until_gated(self._world, "ray", running=1, gated=1)
+        await self._world.delete(urgent)
+        await until_gated(self._world, "ray", running=2, gated=0)
+        await self._world.until_history(urgent, "released")
+        self._mortal.spare()
+        self._turns += 1
+        await self._check(urgent)
+
+    async def _check(self, urgent: str) -> None:
+        """The gang gave up one pod in each turn, and went on with the other."""
+        known = await lives(self._world.database_url)
+        ray = known["ray"]
+        assert (ray.phase, ray.steps.count("surplus-preempted")) == (Phase.RUNNING, self._turns)
+        assert not {"grew", "evicted", "preempted"} & set(ray.steps)
+        ran = ("dispatched", "created", "pods-running")
+        assert known[urgent] == Life(Phase.DELETED, ("submitted", "preempting", *ran, "deleted", "released"))
+        before, self._workers = self._workers, await self._uids()
+        assert len(before & self._workers) == 1
+
+
+@pytest.fixture
+async def breath(grown: Mortal) -> Breath:
+    """The gang after it grew."""
+    breath = Breath(grown)
+    await breath.start()
+    return breath
+
+
+@HALVES
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("when", When)
+async def test_killed_at_every_commit_of_a_preemption_of_surplus(
+    grown: Mortal, breath: Breath, when: When, first: int
+) -> None:
+    async def arm(nth: int) -> Strike:
+        return grown.at_change(nth, when)
+
+    # The urgent gang is submitted, dispatched, created, runs, is deleted and released; the preemption is one commit;
+    # the gang shrinks and is granted the pod again.
+    assert await sweep(arm, breath.turn, first, every=2) >= 4
+
+
+@HALVES
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("when", When)
+async def test_killed_at_every_write_of_a_preemption_of_surplus(
+    grown: Mortal, breath: Breath, when: When, first: int
+) -> None:
+    async def arm(nth: int) -> Strike:
+        return grown.at_write(nth, when)
+
+    # The pod is deleted, the Job created and deleted, a gate removed; statuses and Events between them.
+    assert await sweep(arm, breath.turn, first, every=2) >= 2

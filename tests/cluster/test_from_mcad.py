@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cluster.left_by_mcad import COMPLETED_BY_MCAD, RECORDED_BY_MCAD, as_mcad_created
+from tests.cluster.golden import COMPLETED_BY_MCAD, RECORDED_BY_MCAD, as_mcad_created
 from tests.cluster.manifests import appwrapper, item, job
 from tests.cluster.world import World, example
 

@@ -11,8 +11,8 @@ import yaml
 
 from testbed.plane import Plane
 from testbed.processes import Supervisor
+from tests.cluster.golden import COMPLETED_BY_MCAD, RECORDED_BY_MCAD, as_mcad_created
 from tests.cluster.install.installation import CHECKOUT, Kubectl, Pod, apply, write_secret
-from tests.cluster.left_by_mcad import COMPLETED_BY_MCAD, RECORDED_BY_MCAD, as_mcad_created
 
 pytestmark = pytest.mark.exhaustive
 

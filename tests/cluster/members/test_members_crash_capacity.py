@@ -12,8 +12,7 @@ from tests.cluster.members.test_members_choice import anchors
 from tests.cluster.members.test_members_growth import operator
 from tests.cluster.members.wires import PATIENT, FleetWires, wires_of
 from tests.cluster.mortal import Mortal, Strike, When, sweep
-from tests.cluster.test_crash_growth import Growing
-from tests.cluster.test_crash_provisioning import SETTING, Requesting
+from tests.cluster.test_crash_growth import SETTING, Growing, Requesting
 from tests.cluster.wires import is_write
 
 __all__ = ["operator"]
