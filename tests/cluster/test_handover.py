@@ -141,8 +141,6 @@ async def test_new_leader_dispatches_before_it_has_read_the_specs_of_running_gan
 # The dispatcher of the schema before dispatches while this version migrates, and then hands over to it.
 
 
-pytestmark = pytest.mark.exhaustive
-
 (LAST_MIGRATION,) = (CHECKOUT / "migrations" / "versions").glob(f"{revision.NEWEST}_*.py")
 
 PROGRAM = (sys.executable, "-m", "dispatcher")
@@ -173,6 +171,7 @@ def version_before(tmp_path: Path) -> Path:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.exhaustive
 async def test_version_before_dispatches_during_the_migration_and_hands_over(
     world: World, supervisor: Supervisor, version_before: Path
 ) -> None:
