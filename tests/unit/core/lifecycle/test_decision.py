@@ -493,6 +493,26 @@ def test_gang_that_waits_for_its_cluster_has_a_health_issue_until_that_answers(p
     ]
 
 
+@pytest.mark.parametrize(
+    ("policy", "phase", "step"),
+    [
+        pytest.param(OnClusterLost.WAIT, Phase.RUNNING, Step.NOTE_HEALTH_ISSUE, id="it-waits"),
+        pytest.param(OnClusterLost.REQUEUE, Phase.RUNNING, Step.ABANDON, id="it-is-queued-again"),
+        pytest.param(OnClusterLost.FAIL, Phase.RUNNING, Step.LOSE, id="it-fails"),
+        pytest.param(OnClusterLost.FAIL, Phase.DISPATCHING, Step.LOSE, id="it-fails-half-created"),
+        pytest.param(OnClusterLost.FAIL, Phase.REQUEUEING, Step.ABANDON, id="its-requeue-goes-on"),
+        pytest.param(OnClusterLost.REQUEUE, Phase.FAILING, Step.LOSE, id="its-failure-goes-on"),
+    ],
+)
+def test_gang_of_a_lost_cluster_ends_as_the_policy_says_once_its_grace_is_over(
+    policy: OnClusterLost, phase: Phase, step: Step
+) -> None:
+    record, said = elsewhere(make_record(phase)), "cluster east has not answered"
+    early, late = (decided(record, unreachable=AWAY, loss=Loss(policy, at(due), said)) for due in (11, 10))
+    assert (early.step, late.step) == (Step.NOTE_HEALTH_ISSUE, step)
+    assert late.message == (AWAY if step is Step.NOTE_HEALTH_ISSUE else said)
+
+
 UNDECLARED = Loss(OnClusterLost.WAIT, at(0), "cluster east is not declared any more", is_undeclared=True)
 
 
