@@ -38,17 +38,6 @@ async def fill(world: World) -> None:
     await world.create_until("Running", whole_cluster("holder"))
 
 
-async def test_priorities_one_five_five_go_five_five_one(world: World) -> None:
-    await world.start_dispatcher()
-    await fill(world)
-    for name, priority in (("one", 1), ("older-five", 5), ("five", 5)):
-        await world.create_until("Backoff", whole_cluster(name, priority=priority))
-
-    await world.delete("holder")
-
-    assert await order_of_dispatch(world, ["one", "older-five", "five"]) == ["older-five", "five", "one"]
-
-
 async def test_priority_slope_lets_a_gang_that_has_waited_overtake(world: World) -> None:
     await world.start_dispatcher()
     await fill(world)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cluster.lives import breaking_job, crash, evict
+from tests.cluster.lives import crash, evict
 from tests.cluster.manifests import appwrapper, deployment, item, job, pod
 from tests.cluster.world import World
 
@@ -38,20 +38,6 @@ async def test_work_that_is_done_while_the_dispatcher_is_away_completes_at_its_r
     await world.until_shown("ends", "Completed")
     await world.until_state("next", "Running")
     assert (await world.causes("ends")).count("dispatched") == 1
-
-
-async def test_work_that_fails_while_the_dispatcher_is_away_fails_at_its_return(world: World) -> None:
-    process = await world.start_dispatcher()
-    breaks = breaking_job("breaks", fail_after="1500ms")
-    await world.create_until("Running", appwrapper("breaks", item(breaks), item(deployment("other"))))
-    await crash(world, process)
-    await has_ended(world, "breaks", "Failed")
-
-    await world.start_dispatcher()
-
-    await world.until_shown("breaks", "Failed")
-    await world.until_gone("Deployment", "other")
-    assert await world.names("Job") == {"breaks"}
 
 
 async def test_work_that_was_done_and_cleaned_up_counts_as_done_after_a_crash(world: World) -> None:

@@ -51,9 +51,8 @@ async def test_suspended_at_submission_stands_in_no_queue_until_it_is_released(
     ]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
 async def test_suspended_while_it_waits_leaves_the_queue_and_comes_back_younger_by_that_time(
-    world: World, version: str
+    world: World,
 ) -> None:
     await world.start_dispatcher()
     await world.create_until("Running", example("aw-raycluster-glue"))
@@ -61,11 +60,11 @@ async def test_suspended_while_it_waits_leaves_the_queue_and_comes_back_younger_
         await world.create_until("Backoff", renamed(example("aw-raycluster-glue"), name))
     assert await queued(world) == ["first", "second"]
 
-    await world.merge(version, "first", SUSPEND)
+    await world.merge("AppWrapper", "first", SUSPEND)
 
     await world.until_state("first", "Suspended")
     assert await queued(world) == ["second"]
-    await world.merge(version, "first", RESUME)
+    await world.merge("AppWrapper", "first", RESUME)
     await world.until_state("first", "Backoff")
     ages = {each["name"]: each for each in await rows(world, AGES)}
     assert ages["first"]["begins_at"] > ages["first"]["created_at"]

@@ -256,22 +256,6 @@ async def test_gang_that_waits_for_a_label_goes_when_a_member_is_given_it(fleet:
     assert (await fleet.hub.until_state("waits", "Running"))["cluster"] == "east"
 
 
-async def test_gang_does_not_go_where_its_selector_matches_no_more(fleet: Fleet) -> None:
-    await fleet.declare("east", labels={"zone": "e"}, cordoned=True)
-    await fleet.start_dispatcher()
-    await fleet.hub.create(bent(gang("waits", 1), {CLUSTER_SELECTOR: "zone=e"}))
-    await told(fleet, "waits", "ClusterCordoned")
-
-    await fleet.relabel("east", {"zone": None})
-    assert await told(fleet, "waits", "ClusterNotSelected") == {
-        "east": ("ClusterNotSelected", "its labels do not match zone in (e)")
-    }
-
-    await fleet.change("east", cordoned=False)
-    await fleet.hub.create_until("Running", gang("canary", 1))
-    assert await fleet.objects("Job") == {"east": {"canary"}}
-
-
 # --- what is to be seen ------------------------------------------------------------------------------
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR, MEMBERS_PATH
 from testbed.stack import crash, recover
@@ -12,29 +11,12 @@ from tests.cluster.members.fleet import Fleet
 from tests.cluster.members.test_members_choice import anchors, gang
 from tests.cluster.members.test_members_loss import until_told
 
-Json = dict[str, Any]
-
 
 async def wishes(fleet: Fleet, name: str, **annotations: str | None) -> None:
     """Change what an AppWrapper's annotations say of clusters."""
     keys = {"selector": CLUSTER_SELECTOR, "preference": CLUSTER_PREFERENCE}
     changed = {keys[key]: value for key, value in annotations.items()}
     await fleet.hub.merge("AppWrapper", name, {"metadata": {"annotations": changed}})
-
-
-async def test_gang_goes_to_its_preferred_cluster_among_clusters_that_suit_it_alike(fleet: Fleet) -> None:
-    for name in ("east", "west"):
-        await fleet.declare(name, labels={"zone": name})
-    await fleet.start_dispatcher()
-    await until_told(fleet, "east", None)
-    await until_told(fleet, "west", None)
-
-    for name in ("east", "west"):
-        # Of either cluster nine tenths would be left, and a bit.
-        await fleet.hub.create(bent(gang(f"to-{name}", 1, cpu="1m"), {CLUSTER_PREFERENCE: f"zone={name}"}))
-
-    for name in ("east", "west"):
-        assert (await fleet.hub.until_state(f"to-{name}", "Running"))["cluster"] == name
 
 
 async def test_changed_selector_of_a_pending_gang_is_followed(fleet: Fleet) -> None:
