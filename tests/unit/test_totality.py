@@ -39,7 +39,7 @@ from dispatcher.core.kinds.completion import completion_rule
 from dispatcher.core.kinds.declaration import read_declarations
 from dispatcher.core.kinds.demand import charge_of, pods_by_item
 from dispatcher.core.kinds.manifest import adoption, build, owned_by, ownership_of
-from dispatcher.core.kinds.pod_defaults import (
+from dispatcher.core.kinds.pods.pod_defaults import (
     PodDefaults,
     add_requests,
     default_requests,

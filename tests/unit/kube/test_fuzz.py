@@ -16,8 +16,8 @@ from dispatcher.core.kinds.manifest import attempt_number
 from dispatcher.core.model.pods import PodPhase
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.kube import paths
-from dispatcher.kube.live_pod_lister import _item
-from dispatcher.kube.nodes import MOST_NAMES_OF_POD, NotAPod, decode_node, decode_pod
+from dispatcher.kube.objects.live_pod_lister import _item
+from dispatcher.kube.objects.nodes import MOST_NAMES_OF_POD, NotAPod, decode_node, decode_pod
 from tests.builders import make_node, make_pod
 from tests.outside_objects import anything, replaced, scalars
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ from dispatcher.core.lifecycle.step import NOOP, Act, Commit, Do, Loss, Observed
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.record import NotedIssue, Phase, Record
+from dispatcher.core.model.record import Change, NotedIssue, Phase, Record
 from tests.builders import (
     NOW,
     at,
@@ -494,23 +494,28 @@ def test_gang_that_waits_for_its_cluster_has_a_health_issue_until_that_answers(p
 
 
 @pytest.mark.parametrize(
-    ("policy", "phase", "step"),
+    ("policy", "phase", "ends"),
     [
-        pytest.param(OnClusterLost.WAIT, Phase.RUNNING, Step.NOTE_HEALTH_ISSUE, id="it-waits"),
-        pytest.param(OnClusterLost.REQUEUE, Phase.RUNNING, Step.ABANDON, id="it-is-queued-again"),
-        pytest.param(OnClusterLost.FAIL, Phase.RUNNING, Step.LOSE, id="it-fails"),
-        pytest.param(OnClusterLost.FAIL, Phase.DISPATCHING, Step.LOSE, id="it-fails-half-created"),
-        pytest.param(OnClusterLost.FAIL, Phase.REQUEUEING, Step.ABANDON, id="its-requeue-goes-on"),
-        pytest.param(OnClusterLost.REQUEUE, Phase.FAILING, Step.LOSE, id="its-failure-goes-on"),
+        pytest.param(OnClusterLost.WAIT, Phase.RUNNING, None, id="it-waits"),
+        pytest.param(OnClusterLost.REQUEUE, Phase.RUNNING, removal.abandon, id="it-is-queued-again"),
+        pytest.param(OnClusterLost.FAIL, Phase.RUNNING, removal.lose, id="it-fails"),
+        pytest.param(OnClusterLost.FAIL, Phase.DISPATCHING, removal.lose, id="it-fails-half-created"),
+        pytest.param(OnClusterLost.FAIL, Phase.REQUEUEING, removal.abandon, id="its-requeue-goes-on"),
+        pytest.param(OnClusterLost.REQUEUE, Phase.FAILING, removal.lose, id="its-failure-goes-on"),
     ],
 )
 def test_gang_of_a_lost_cluster_ends_as_the_policy_says_once_its_grace_is_over(
-    policy: OnClusterLost, phase: Phase, step: Step
+    policy: OnClusterLost, phase: Phase, ends: Callable[[Record, str, datetime], Change] | None
 ) -> None:
     record, said = elsewhere(make_record(phase)), "cluster east has not answered"
-    early, late = (decided(record, unreachable=AWAY, loss=Loss(policy, at(due), said)) for due in (11, 10))
-    assert (early.step, late.step) == (Step.NOTE_HEALTH_ISSUE, step)
-    assert late.message == (AWAY if step is Step.NOTE_HEALTH_ISSUE else said)
+    early, late = (
+        decide(make_observation(record, unreachable=AWAY, loss=Loss(policy, at(due), said)))
+        for due in (11, 10)
+    )
+    assert early == Do(Act.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, AWAY)
+    assert late == (
+        early if ends is None else Commit(ends(record, said, at(10)), wakes_scheduler=ends is removal.abandon)
+    )
 
 
 UNDECLARED = Loss(OnClusterLost.WAIT, at(0), "cluster east is not declared any more", is_undeclared=True)
