@@ -46,7 +46,7 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.pending_queue import NewOutcome
+from dispatcher.core.scheduling.sharing.news import NewOutcome
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.objects.events import EventRecorder
 from dispatcher.probes import Metrics

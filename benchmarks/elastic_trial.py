@@ -36,7 +36,7 @@ from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Placed, Preempting
 from dispatcher.core.scheduling.grants import GrantFacts, Growing, decide_in_steps
 from dispatcher.core.scheduling.pending_queue import PendingQueue
-from dispatcher.core.scheduling.sharing.cycle import Drained
+from dispatcher.core.scheduling.sharing.cycle import Drained, outcomes_of
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.sharing.surplus import awaited_growth, in_parts, surplus_of
@@ -326,7 +326,7 @@ class _Life:
         news = incremental.run(
             self._planner.news_in_steps(changes, self._rules, parts, self._snapshots(), self._now)
         )
-        for outcome in news:
+        for outcome in outcomes_of(news):
             if isinstance(outcome, Preempting | Drained):
                 for change in queue_cycles.changes_of(outcome, self._now):
                     self._commit(change.after)

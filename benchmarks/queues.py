@@ -33,7 +33,13 @@ from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import SOME_TIME, Placed, Preempting
 from dispatcher.core.scheduling.pending_queue import PendingQueue
-from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts, QueueOutcome
+from dispatcher.core.scheduling.sharing.cycle import (
+    Drained,
+    QueueCycle,
+    QueueFacts,
+    QueueOutcome,
+    outcomes_of,
+)
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
@@ -104,7 +110,7 @@ def _report_deep(name: str, sharing: Sharing, depth: int) -> None:
 
 def _cycle_in_steps(facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[list[QueueOutcome]]:
     cycle = yield from QueueCycle.begin_in_steps(facts, snapshots, FailedSearches())
-    return (yield from cycle.news_in_steps())
+    return outcomes_of((yield from cycle.news_in_steps()))
 
 
 class _Leader:
@@ -136,7 +142,7 @@ class _Leader:
         changes = self.line.changes_for(self.planner, SOME_TIME)
         news = run(self.planner.news_in_steps(changes, self.rules, self.active, self.snapshots, SOME_TIME))
         took = process_time() - began
-        for outcome in news:
+        for outcome in outcomes_of(news):
             self._note(outcome)
         return took, len(news)
 

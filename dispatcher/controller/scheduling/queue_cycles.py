@@ -27,12 +27,13 @@ from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, is_unreachable
-from dispatcher.core.scheduling.cycle import Outcome, Preempting
+from dispatcher.core.scheduling.cycle import Preempting
 from dispatcher.core.scheduling.isolation import BARRED_FOR, Holder, copies_of, plain_of, to_blame_in_steps
 from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.pending_queue import Changes
 from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang, set_aside, with_aside
+from dispatcher.core.scheduling.sharing.news import NewOutcome
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.sharing.surplus import (
     Parts,
@@ -52,7 +53,7 @@ class QueuePlan(Struct, frozen=True):
     """The news of a cycle: groups of gangs that leave, in order, and all other outcomes that change a record."""
 
     groups: tuple[Preempting | Drained, ...]
-    others: tuple[Outcome, ...]
+    others: tuple[NewOutcome, ...]
     failures: Sequence[Failure] = ()
     """The exceptions for which the cycle refused a class."""
 

@@ -42,9 +42,9 @@ from dispatcher.core.scheduling.isolation import (
     culprits_in_steps,
     plan_in_one_queue,
 )
-from dispatcher.core.scheduling.pending_queue import NewOutcome, outcome_of
 from dispatcher.core.scheduling.recheck import still_fitting
 from dispatcher.core.scheduling.sharing.cycle import Drained
+from dispatcher.core.scheduling.sharing.news import NewOutcome, outcome_of
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.probes import Metrics
 

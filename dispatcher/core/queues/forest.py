@@ -192,7 +192,8 @@ class Forest(Struct, frozen=True):
 
     def places_of(self, leaves: Iterable[str]) -> list[Place]:
         """The places in which a gang of these queues is charged, without queues that never had any."""
-        return [self.places[leaf] for leaf in self.charged(leaves) if leaf in self.places]
+        charged = self.charged(leaves) if self.charged_in else leaves
+        return [self.places[leaf] for leaf in charged if leaf in self.places]
 
     def charged(self, leaves: Iterable[str]) -> tuple[str, ...]:
         """The queues in which a gang of these queues is charged; the same ones, as long as they are valid."""

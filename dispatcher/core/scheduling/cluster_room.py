@@ -8,7 +8,7 @@ now and later.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from dispatcher.core.model.gang import Assignment, Gang
 from dispatcher.core.model.record import Record
@@ -21,22 +21,67 @@ Held = Iterable[tuple[str, Resources]]
 """Gangs that hold capacity, by uid, with their demands."""
 
 
+class Change:
+    """A gang to which room is promised, or for which it `is_kept`. Equal changes are of the same `Gang` object."""
+
+    __slots__ = ("assignment", "gang", "is_kept")
+
+    def __init__(self, gang: Gang, assignment: Assignment, *, is_kept: bool) -> None:
+        self.gang = gang
+        self.assignment = assignment
+        self.is_kept = is_kept
+
+    def __eq__(self, other: object) -> bool:
+        """True for the same places of the same object: equal gangs may differ in the labels of their pods."""
+        if not isinstance(other, Change):
+            return NotImplemented
+        return self.gang is other.gang and self._rest == other._rest
+
+    def __hash__(self) -> int:
+        """The hash of the places, and of the object."""
+        return hash((id(self.gang), self._rest))
+
+    @property
+    def _rest(self) -> tuple[Assignment, bool]:
+        return self.assignment, self.is_kept
+
+
 class ClusterRoom:
     """The free capacity of one cluster, which dispatches and promises of the cycle take.
 
-    `keeper` is the starved gang that keeps the cluster. `version` grows with every change.
+    `keeper` is the starved gang that keeps the cluster. `state` is another object after every change. The room begins
+    in the state `begun`. `after` returns the state after a change that the room of another cycle may have, too.
     """
 
-    __slots__ = ("_later", "_later_beside", "_now", "_now_beside", "keeper", "snapshot", "version")
+    __slots__ = (
+        "_after",
+        "_later",
+        "_later_beside",
+        "_now",
+        "_now_beside",
+        "begun",
+        "keeper",
+        "snapshot",
+        "state",
+        "was_dispatched_to",
+    )
 
-    def __init__(self, snapshot: ClusterSnapshot, leaving: Held = ()) -> None:
+    def __init__(
+        self,
+        snapshot: ClusterSnapshot,
+        leaving: Held = (),
+        begun: object = None,
+        after: Callable[[object, Change], object] = lambda _state, change: change,
+    ) -> None:
         self.snapshot = snapshot
         self.keeper: Record | None = None
-        self.version = 0
+        self.was_dispatched_to = False
+        self._after = after
         self._now = self._now_beside = snapshot.capacity
         self._later = self._later_beside = snapshot.capacity
         if gone := list(leaving):
             self.free_later(gone)
+        self.begun = self.state = object() if begun is None else begun
 
     @property
     def name(self) -> str:
@@ -45,7 +90,7 @@ class ClusterRoom:
 
     def fit(self, gang: Gang) -> Fit:
         """The places of a gang now that are also free later, or its shortfall."""
-        if self._later_beside is self._now_beside:
+        if self.is_one:
             return fit(gang, self._now_beside)
         return fit_in_both(gang, self._now_beside, self._later_beside)
 
@@ -65,22 +110,28 @@ class ClusterRoom:
         """The free capacity later for a gang (None: of every usable node), less what is kept."""
         return self._later_beside.free_for(gang)
 
+    @property
+    def is_one(self) -> bool:
+        """True while a gang that does not fit now does not fit later either, because both are the same."""
+        return self._later_beside is self._now_beside
+
     def dispatch(self, gang: Gang, assignment: Assignment) -> None:
         """Take the places of a gang from now on."""
-        self.version += 1
+        self.was_dispatched_to = True
+        self.state = object()
         for capacity in _distinct(self._now, self._now_beside, self._later, self._later_beside):
             capacity.take(gang, assignment)
 
     def promise(self, gang: Gang, assignment: Assignment) -> None:
         """Take the places of a gang later."""
-        self.version += 1
+        self.state = self._after(self.state, Change(gang, assignment, is_kept=False))
         self._part()
         for capacity in _distinct(self._later, self._later_beside):
             capacity.take(gang, assignment)
 
     def free_later(self, gangs: Held) -> None:
         """Charge these gangs, which hold capacity now, no more later."""
-        self.version += 1
+        self.state = object()
         self._part()
         for uid, demand in gangs:
             for capacity in _distinct(self._later, self._later_beside):
@@ -88,9 +139,9 @@ class ClusterRoom:
 
     def keep(self, record: Record, assignment: Assignment | None = None) -> None:
         """Keep the demand of a starved gang from the gangs after it; without places, on those in the empty cluster."""
-        self.version += 1
         places = assignment or assignment_in_empty(record.gang, self.snapshot.capacity)
         is_one = self._later is self._now
+        self.state = self._after(self.state, Change(record.gang, places, is_kept=True))
         self.keeper = record
         self._now_beside = self._now.copy()
         self._now_beside.take(record.gang, places)

@@ -12,9 +12,9 @@ If facts of the clusters change, only the gangs to which they matter change thei
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import reduce
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from msgspec import Struct, field
@@ -24,7 +24,7 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.nodes import Taint
 from dispatcher.core.model.pod_terms import NO_TERMS, TermIndex
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.record import Record, Shape
 from dispatcher.core.model.requirements import ClusterRequirements, Kind, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity_snapshot import Tolerations, tolerations_of
@@ -43,6 +43,8 @@ _UNKNOWN: Final = ""
 """The namespace of a gang whose pods are not known."""
 AT_ONCE: Final = 50
 """Requirements that one step compares with every changed cluster."""
+
+ItemT = TypeVar("ItemT", bound=Hashable)
 
 
 class Clearance:
@@ -76,20 +78,20 @@ class _Facts(NamedTuple):
     creates_namespaces: bool
 
 
-class _Requiring(Struct):
-    """The gangs (by uid) with equal requirements, and their rejections by cluster."""
+class _Requiring(Struct, Generic[ItemT]):
+    """The items with equal requirements, and their rejections by cluster."""
 
     rejections: dict[str, Rejection]
     clearance: Clearance
-    uids: dict[str, None] = field(default_factory=dict)
+    items: dict[ItemT, None] = field(default_factory=dict)
 
 
-class _Tolerating(Struct):
-    """The gangs (by uid) with equal tolerations, and the present taints that they tolerate."""
+class _Tolerating(Struct, Generic[ItemT]):
+    """The items with equal tolerations, and the present taints that they tolerate."""
 
     gang: Gang
     tolerated: Tolerated
-    uids: dict[str, None] = field(default_factory=dict)
+    items: dict[ItemT, None] = field(default_factory=dict)
 
 
 def class_of(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> tuple[object, ...]:
@@ -106,8 +108,8 @@ def class_of(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> tuple[
     return record.gang.demand, _pods(record.gang), tolerated, rejections, repelled, distrusted
 
 
-class Classes:
-    """The class of each added record, for the clusters of the last `follow`."""
+class Classes(Generic[ItemT]):
+    """The class of each added item, a gang or several that are alike, for the clusters of the last `follow`."""
 
     def __init__(self) -> None:
         self._snapshots: dict[str, ClusterSnapshot] = {}
@@ -115,52 +117,55 @@ class Classes:
         self._taints: frozenset[Taints] = frozenset()
         self._repelling = NO_TERMS
         self._distrusted: dict[str, Distrusted] = {}
-        self._requiring: dict[ClusterRequirements, _Requiring] = {}
-        self._tolerating: dict[Tolerations, _Tolerating] = {}
+        self._requiring: dict[ClusterRequirements, _Requiring[ItemT]] = {}
+        self._tolerating: dict[Tolerations, _Tolerating[ItemT]] = {}
         self._clearances: WeakValueDictionary[tuple[Rejection, ...], Clearance] = WeakValueDictionary()
 
-    def add(self, record: Record) -> ClassKey:
-        """Adds a record; returns its class."""
-        requiring = self._requiring.get(record.requirements)
+    def add(self, item: ItemT, shape: Shape) -> ClassKey:
+        """Add an item of gangs of this shape; returns its class."""
+        gang, requirements = shape
+        requiring = self._requiring.get(requirements)
         if requiring is None:
-            requiring = self._requiring[record.requirements] = self._compare(record.requirements)
-        requiring.uids[record.uid] = None
-        tolerations = tolerations_of(record.gang)
+            requiring = self._requiring[requirements] = self._compare(requirements)
+        requiring.items[item] = None
+        tolerations = tolerations_of(gang)
         tolerating = self._tolerating.get(tolerations)
         if tolerating is None:
-            tolerating = _Tolerating(record.gang, _tolerated(record.gang, self._taints))
-            self._tolerating[tolerations] = tolerating
-        tolerating.uids[record.uid] = None
-        return self.key(record)
+            tolerating = self._tolerating[tolerations] = _Tolerating(gang, _tolerated(gang, self._taints))
+        tolerating.items[item] = None
+        return self._key(gang, requiring, tolerating)
 
-    def remove(self, record: Record) -> None:
-        """Removes a record that was added."""
-        requiring, tolerations = self._requiring[record.requirements], tolerations_of(record.gang)
-        del requiring.uids[record.uid]
-        if not requiring.uids:
-            del self._requiring[record.requirements]
+    def remove(self, item: ItemT, shape: Shape) -> None:
+        """Remove an item that was added with this shape."""
+        gang, requirements = shape
+        requiring, tolerations = self._requiring[requirements], tolerations_of(gang)
+        del requiring.items[item]
+        if not requiring.items:
+            del self._requiring[requirements]
         tolerating = self._tolerating[tolerations]
-        del tolerating.uids[record.uid]
-        if not tolerating.uids:
+        del tolerating.items[item]
+        if not tolerating.items:
             del self._tolerating[tolerations]
 
-    def key(self, record: Record) -> ClassKey:
-        """The class of a record that was added."""
-        tolerated = self._tolerating[tolerations_of(record.gang)].tolerated
-        clearance = self._requiring[record.requirements].clearance
-        repelled = repelled_by(record.gang, self._repelling)
-        distrusted = (
-            self._distrusted.get(record.gang.namespace, _TRUSTS_ALL) if self._distrusted else _TRUSTS_ALL
+    def key(self, shape: Shape) -> ClassKey:
+        """The class of an item that was added with this shape."""
+        gang, requirements = shape
+        return self._key(gang, self._requiring[requirements], self._tolerating[tolerations_of(gang)])
+
+    def _key(self, gang: Gang, requiring: _Requiring[ItemT], tolerating: _Tolerating[ItemT]) -> ClassKey:
+        repelled = repelled_by(gang, self._repelling)
+        distrusted = self._distrusted.get(gang.namespace, _TRUSTS_ALL) if self._distrusted else _TRUSTS_ALL
+        return ClassKey(
+            gang.demand, _pods(gang), tolerating.tolerated, requiring.clearance, repelled, distrusted
         )
-        return ClassKey(record.gang.demand, _pods(record.gang), tolerated, clearance, repelled, distrusted)
 
     def follow(
-        self, snapshots: Mapping[str, ClusterSnapshot], gangs: Iterable[tuple[str, Gang]]
-    ) -> Steps[list[str]]:
-        """Updates the classes to these clusters; returns the uids of the gangs whose class changed.
+        self, snapshots: Mapping[str, ClusterSnapshot], gangs: Iterable[tuple[ItemT, Gang]]
+    ) -> Steps[list[ItemT]]:
+        """Updates the classes to these clusters; returns the items whose class changed.
 
-        `gangs` are all that were added, by uid; they are read only if the known terms of anti-affinity changed, or the
-        pools that some namespace alone does not trust.
+        `gangs` has a gang of each item that was added; it is read only if the known terms of anti-affinity changed, or
+        the pools that some namespace alone does not trust.
         """
         facts = {name: _facts(snapshot) for name, snapshot in snapshots.items()}
         yield
@@ -169,7 +174,7 @@ class Classes:
         }
         if has_members(snapshots) != has_members(self._snapshots):
             changed |= facts.keys()  # other requirements count on the hub alone
-        moved: list[str] = []
+        moved: list[ItemT] = []
         if changed:
             self._facts = facts
             self._snapshots = {name: replace(snapshot, closed=None) for name, snapshot in snapshots.items()}
@@ -191,29 +196,29 @@ class Classes:
         return moved
 
     def _find_in(
-        self, namespaces: frozenset[str], gangs: Iterable[tuple[str, Gang]], moved: list[str]
+        self, namespaces: frozenset[str], gangs: Iterable[tuple[ItemT, Gang]], moved: list[ItemT]
     ) -> Steps[None]:
         for part in in_parts(gangs):
-            moved += (uid for uid, gang in part if gang.namespace in namespaces)
+            moved += (item for item, gang in part if gang.namespace in namespaces)
             yield
 
     def _find_repelled(
-        self, gangs: Iterable[tuple[str, Gang]], differing: TermIndex, moved: list[str]
+        self, gangs: Iterable[tuple[ItemT, Gang]], differing: TermIndex, moved: list[ItemT]
     ) -> Steps[None]:
         for part in in_parts(gangs):
-            moved += (uid for uid, gang in part if repelled_by(gang, differing))
+            moved += (item for item, gang in part if repelled_by(gang, differing))
             yield
 
-    def _refresh_rejections(self, changed: set[str], moved: list[str]) -> Steps[None]:
+    def _refresh_rejections(self, changed: set[str], moved: list[ItemT]) -> Steps[None]:
         for done, (requirements, requiring) in enumerate(self._requiring.items()):
             if done % AT_ONCE == 0:
                 yield
             if self._update_rejections(requirements, requiring, changed):
                 requiring.clearance = self._clearance(requiring.rejections)
-                moved += requiring.uids
+                moved += requiring.items
 
     def _update_rejections(
-        self, requirements: ClusterRequirements, requiring: _Requiring, changed: set[str]
+        self, requirements: ClusterRequirements, requiring: _Requiring[ItemT], changed: set[str]
     ) -> bool:
         """Updates the rejections by the changed clusters; True if one of them changed."""
         differs, counting = False, effective(requirements, self._snapshots)
@@ -228,16 +233,16 @@ class Classes:
                     requiring.rejections[name] = answer
         return differs
 
-    def _refresh_tolerated(self, moved: list[str]) -> Steps[None]:
+    def _refresh_tolerated(self, moved: list[ItemT]) -> Steps[None]:
         for done, tolerating in enumerate(self._tolerating.values()):
             if done % AT_ONCE == 0:
                 yield
             tolerated = _tolerated(tolerating.gang, self._taints)
             if tolerated != tolerating.tolerated:
                 tolerating.tolerated = tolerated
-                moved += tolerating.uids
+                moved += tolerating.items
 
-    def _compare(self, requirements: ClusterRequirements) -> _Requiring:
+    def _compare(self, requirements: ClusterRequirements) -> _Requiring[ItemT]:
         counting = effective(requirements, self._snapshots)
         answers = ((name, rejection(counting, snapshot)) for name, snapshot in self._snapshots.items())
         rejections = {name: answer for name, answer in answers if answer is not None}

@@ -53,7 +53,6 @@ from dispatcher.core.scheduling.cycle import (
     awaits_queue,
     none_declared,
     not_evaluated,
-    refusal,
 )
 from dispatcher.core.scheduling.equivalence_classes import Classes, ClassKey, DistinctRequirements
 from dispatcher.core.scheduling.explain import Refused
@@ -63,6 +62,7 @@ from dispatcher.core.scheduling.ordering import is_eligible, starved
 from dispatcher.core.scheduling.pods_there import FollowedTerms
 from dispatcher.core.scheduling.queued_terms import QueuedTerms
 from dispatcher.core.scheduling.search_budget import SearchBudget
+from dispatcher.core.scheduling.sharing.news import NewOutcome, Unplaced, outcome_of
 
 _Class = GangClass[ClassKey]
 _Refusals = dict[_Class, Refused]
@@ -79,27 +79,6 @@ class Changes(NamedTuple):
 
     records: Mapping[str, Record | None]
     are_all: bool
-
-
-class Unplaced(Struct, frozen=True):
-    """A gang that no cluster takes now; `outcome` adds the message."""
-
-    record: Record
-    refused: Refused
-    is_head: bool = False
-
-    def outcome(self) -> Outcome:
-        """The outcome of the cycle for the record."""
-        return refusal(self.record, self.refused, is_head=self.is_head)
-
-
-NewOutcome = Outcome | Unplaced
-"""An outcome of a cycle that changes a record; the message of an `Unplaced` gang is made on demand."""
-
-
-def outcome_of(news: NewOutcome) -> Outcome:
-    """The outcome with its message; with many clusters, that takes a tenth of a millisecond."""
-    return news.outcome() if isinstance(news, Unplaced) else news
 
 
 class PendingQueue:
@@ -131,7 +110,7 @@ class PendingQueue:
     def _forget_classes(self) -> None:
         # The records that take part in a cycle; they change only when one begins.
         self._in_cycle: dict[str, tuple[Record, _Class]] = {}
-        self._classes = Classes()
+        self._classes = Classes[str]()
         self._by_key: dict[ClassKey, _Class] = {}
         self._blocked: dict[str, Record] = {}
         self._sloped = 0
@@ -300,7 +279,7 @@ class PendingQueue:
             yield
 
     def _add(self, record: Record, before: _Class | None) -> None:
-        key = self._classes.add(record)
+        key = self._classes.add(record.uid, record.shape)
         self._enter_class(record, key, before)
         self._sloped += bool(record.priority_slope)
         if record.blocked_since:
@@ -310,7 +289,7 @@ class PendingQueue:
         record = self._leave_class(uid)
         if record is None:
             return
-        self._classes.remove(record)
+        self._classes.remove(record.uid, record.shape)
         self._sloped -= bool(record.priority_slope)
         self._blocked.pop(uid, None)
 
@@ -346,7 +325,7 @@ class PendingQueue:
             for uid in part:
                 record = self._leave_class(uid)
                 if record is not None:
-                    self._enter_class(record, self._classes.key(record))
+                    self._enter_class(record, self._classes.key(record.shape))
             yield
 
     def _gangs_in_cycle(self) -> Iterator[tuple[str, Gang]]:
@@ -690,7 +669,7 @@ class _Cycle:
             self.head = record
         # Only the new refusals of a class become outcomes; in a long queue it would take long to free all of them.
         if is_head or not is_noted_with_class:
-            self.outcomes[record.uid] = Unplaced(record, answer, is_head)
+            self.outcomes[record.uid] = Unplaced(record, answer, is_head=is_head)
         return answer
 
 

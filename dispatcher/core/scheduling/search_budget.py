@@ -140,6 +140,15 @@ class SearchBudget:
 
     def settle(self, record: Record, steps: int) -> None:
         """Note the steps of a decision."""
+        uid = record.uid
+        if not (
+            steps
+            or uid in self._open
+            or uid in self._noted
+            or uid in self._costs
+            or self.needs_search(record)
+        ):
+            return  # as for most gangs
         self.note(record, steps)
         self._spend(record.namespace, -self._open.pop(record.uid, 0))
         noted = self._noted[record.uid]

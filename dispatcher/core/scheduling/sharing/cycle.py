@@ -35,11 +35,12 @@ from dispatcher.core.model.pending_reasons import (
     RESERVED,
 )
 from dispatcher.core.model.record import Pending, Record
-from dispatcher.core.model.requirements import Rejection
+from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.access import take
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import QueueingStrategy, Sharing, StopPolicy
+from dispatcher.core.scheduling import explain
 from dispatcher.core.scheduling.backfill import Backfills, Sites
 from dispatcher.core.scheduling.backfill_reservation import Reservation, noted, noted_quota
 from dispatcher.core.scheduling.cluster_filters import (
@@ -58,9 +59,7 @@ from dispatcher.core.scheduling.cycle import (
     Placed,
     Preempting,
     Waiting,
-    refusal,
 )
-from dispatcher.core.scheduling.equivalence_classes import known_repelling
 from dispatcher.core.scheduling.explain import (
     ClusterShortfall,
     Refused,
@@ -82,7 +81,7 @@ from dispatcher.core.scheduling.sharing.gangs import (
     leaving_by_cluster,
     rank,
 )
-from dispatcher.core.scheduling.sharing.news import ClassRefused, is_news
+from dispatcher.core.scheduling.sharing.news import ClassRefused, NewOutcome, Unplaced, is_news, outcome_of
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger, now_and_later
 from dispatcher.core.scheduling.sharing.quota_reservations import (
@@ -93,7 +92,9 @@ from dispatcher.core.scheduling.sharing.quota_reservations import (
     renew_quota,
 )
 from dispatcher.core.scheduling.sharing.refusals import Refusals, cluster_shortfall
+from dispatcher.core.scheduling.sharing.room_classes import Answers, Leaving, RoomClass, Selectors
 from dispatcher.core.scheduling.sharing.search import victim_order
+from dispatcher.core.scheduling.sharing.standing_refusals import RefusedClasses, StandingRefusals
 from dispatcher.core.scheduling.sharing.surplus import by_gang, split, with_surplus
 from dispatcher.core.scheduling.sharing.turns import Turns
 from dispatcher.core.scheduling.sharing.victims import Victims, VictimSearch
@@ -113,6 +114,12 @@ class Drained(Struct, frozen=True):
 
 
 QueueOutcome = Outcome | Drained
+QueueNews = NewOutcome | Drained
+
+
+def outcomes_of(news: Iterable[QueueNews]) -> list[QueueOutcome]:
+    """The outcomes with their messages."""
+    return [each if isinstance(each, Drained) else outcome_of(each) for each in news]
 
 
 class QueueFacts(Struct, frozen=True):
@@ -168,7 +175,7 @@ class QueueCycle:
         """The steps of all searches for victims so far."""
         self._is_changing = False
         """True while accounts, rooms or a search are changed for a gang: then an exception ends the cycle."""
-        begun = beginning or incremental.run(_begin(facts, snapshots))
+        begun = beginning or incremental.run(_begin(facts, snapshots, StandingRefusals()))
         self.failures += begun.failures
         self._facts = facts
         self._forest = facts.forest
@@ -180,27 +187,38 @@ class QueueCycle:
             begun.parts,
             begun.shares,
         )
-        leaving = leaving_by_cluster(begun.active)
         self._active: dict[str, list[ActiveGang]] = {}
         for gang in begun.active:
             if not gang.is_leaving:
                 for leaf in gang.leaves:
                     self._active.setdefault(leaf, []).append(gang)
+        self._standing = begun.standing
+        states = begun.standing.states
         self._rooms = {
-            name: ClusterRoom(snapshots[name], leaving.get(name, ())) for name in sorted(snapshots)
+            name: ClusterRoom(snapshots[name], begun.leaving.get(name, ()), states.begun(name), states.after)
+            for name in sorted(snapshots)
         }
-        facts.queued.follow(known_repelling(snapshots), facts.now)
+        self._kept = begun.kept
+        """The refusals of the last cycle that stand, as long as the room is the same when their classes have a turn."""
+        self._refused: RefusedClasses = {}
+        self._are_rooms_as_begun = True
+        self._rejections: dict[ClusterRequirements, Mapping[str, Rejection | None]] = {}
+        self._device_resources = frozenset[str]().union(
+            *(each.capacity.device_resources for each in snapshots.values())
+        )
+        self._has_classes = any(place.provisioning for place in facts.forest.places.values())
+        self._acceptances: dict[tuple[RoomClass, Selectors], _Acceptance] = {}
         if failed is not None:
             failed.begin(self._later.forest, self._active, self._shares, facts.now)
         self._search = VictimSearch(self._later, self._rooms, self._active, self._shares, facts.now, failed)
-        self._turns = Turns(facts.queued, self._later, self._shares, facts.usage, facts.now)
+        self._turns = Turns(facts.queued, self._later, self._shares, facts.usage, facts.now, begun.kept)
         self._heads: dict[str, Record] = {}
         self._stopped: set[str] = set()
         """The strict leaves that stop at a gang that the budget leaves out: those behind it are left out, too."""
         self._answers = Refusals(
             facts.forest, self._ledger, facts.namespaces, self._heads, has_members=self._has_members
         )
-        self._outcomes: list[QueueOutcome | ClassRefused] = []
+        self._outcomes: list[QueueNews | ClassRefused] = []
         self._decided: set[str] = set()
         is_fresh = backfills is None and facts.reservations is None
         self._backfills = Backfills() if is_fresh else backfills
@@ -216,9 +234,10 @@ class QueueCycle:
         failed: FailedSearches | None = None,
         backfills: Backfills | None = None,
         budget: SearchBudget | None = None,
+        standing: StandingRefusals | None = None,
     ) -> Steps[Self]:
         """The cycle of these facts."""
-        beginning = yield from _begin(facts, snapshots)
+        beginning = yield from _begin(facts, snapshots, standing or StandingRefusals())
         return cls(facts, snapshots, failed, beginning, backfills, budget)
 
     def run(self) -> list[QueueOutcome]:
@@ -232,16 +251,16 @@ class QueueCycle:
         for outcome in self._outcomes:
             if isinstance(outcome, ClassRefused):
                 uids = (uid for _, uid in outcome.class_.in_order(self._facts.now, self._decided))
-                found += [outcome.outcome(self._facts.queued.record(uid)) for uid in uids]
+                found += [outcome_of(outcome.outcome(self._facts.queued.record(uid))) for uid in uids]
                 yield
             else:
-                found.append(outcome)
+                found += outcomes_of([outcome])
         return found
 
-    def news_in_steps(self) -> Steps[list[QueueOutcome]]:
+    def news_in_steps(self) -> Steps[list[QueueNews]]:
         """The outcomes that change a record, and those of drained queues, in the order of the decisions."""
         yield from self._decide_all()
-        found: list[QueueOutcome] = []
+        found: list[QueueNews] = []
         for outcome in self._outcomes:
             if not isinstance(outcome, ClassRefused):
                 found += [outcome] if is_news(outcome) else []
@@ -254,6 +273,8 @@ class QueueCycle:
 
     def _decide_all(self) -> Steps[None]:
         self._drain()
+        if self._outcomes:
+            yield from self._note_other_room()
         queued, now = self._facts.queued, self._facts.now
         late = [queued.gang(uid) for uid, each in queued.blocked.items() if is_late(each, self._forest, now)]
         late.sort(key=lambda each: rank(each, now))
@@ -266,9 +287,14 @@ class QueueCycle:
                 continue  # those before it cost more than was expected
             outcome = self._add(gang, (yield from self._decide(gang)), is_starved=True)
             self._turns.take(gang)
-            waiting += [gang] if isinstance(outcome, Waiting) else []
+            is_waiting = isinstance(outcome, Waiting) or (
+                isinstance(outcome, Unplaced) and outcome.refused.may_fit_later
+            )
+            waiting += [gang] if is_waiting else []
             yield
         yield from self._reserve_for_displaced(waiting)
+        if starved:
+            yield from self._note_other_room()
         while (gang_in_turn := (yield from self._turns.next_in_steps())) is not None:
             class_ = queued.class_of(gang_in_turn.uid)
             if not self._stopped.isdisjoint(gang_in_turn.leaves) or not self._admits(gang_in_turn):
@@ -281,9 +307,32 @@ class QueueCycle:
             if self._is_for_class(outcome, gang_in_turn):
                 self._turns.drop(class_)
                 self._outcomes.append(ClassRefused.by(outcome, class_))
+                if (
+                    isinstance(outcome, Unplaced)
+                    and self._are_rooms_as_begun
+                    and self._standing.may_stand(class_)
+                ):
+                    self._refused[class_] = replace(outcome, is_head=False)
             else:
                 self._turns.take(gang_in_turn)
+            if self._is_changing and self._are_rooms_as_begun:
+                yield from self._note_other_room()
             yield
+        yield from self._standing.end(self._refused, self._kept, self._snapshots, self._dispatched_to)
+
+    def _note_other_room(self) -> Steps[None]:
+        """There is other room from now on: let classes whose refusals stand have a turn again, if it is not over."""
+        self._are_rooms_as_begun = False
+        for part in incremental.in_parts(list(self._kept)):
+            for class_ in part:
+                if self._turns.wake(class_):
+                    del self._kept[class_]
+            yield
+
+    @property
+    def _dispatched_to(self) -> set[str]:
+        """The clusters to which the cycle dispatched gangs."""
+        return {room.name for room in self._rooms.values() if room.was_dispatched_to}
 
     # --- the beginning -----------------------------------------------------------------------------------------
 
@@ -356,7 +405,7 @@ class QueueCycle:
 
     def _may_go(self, record: Record) -> bool:
         """True if some cluster of its queues accepts the gang, and would have room for it if it were empty."""
-        return bool(self._rooms_of(self._with_class(PendingGang(record)))[0])
+        return bool(self._accepted(self._with_class(PendingGang(record))).rooms)
 
     def _awaits_room(self, record: Record, sites: Sites) -> bool:
         """True if a gang has quota later, but for what is held back, and fits no cluster now."""
@@ -404,15 +453,15 @@ class QueueCycle:
     # --- one gang ----------------------------------------------------------------------------------------------
 
     def _is_for_class(
-        self, outcome: QueueOutcome, gang: PendingGang
-    ) -> TypeGuard[Waiting | Impossible | NotEvaluated]:
+        self, outcome: QueueNews, gang: PendingGang
+    ) -> TypeGuard[Waiting | Impossible | NotEvaluated | Unplaced]:
         """True if the outcome is a refusal of all gangs of the class; not the head's of a queue that stops there."""
-        if not isinstance(outcome, Waiting | Impossible | NotEvaluated):
+        if not isinstance(outcome, Waiting | Impossible | NotEvaluated | Unplaced):
             return False
-        is_head = isinstance(outcome, Waiting) and outcome.is_head
+        is_head = isinstance(outcome, Waiting | Unplaced) and outcome.is_head
         if is_head and self._strict_leaves(gang):
             return False
-        return outcome.pending.reason != AWAITING_RELEASE
+        return isinstance(outcome, Unplaced) or outcome.pending.reason != AWAITING_RELEASE
 
     def _changed(self, leaves: Iterable[str]) -> None:
         """The use of these leaves' trees and the room of a cluster have changed."""
@@ -438,17 +487,17 @@ class QueueCycle:
         places = self._forest.places_of(gang.leaves)
         return [place.name for place in places if place.strategy is QueueingStrategy.STRICT_FIFO]
 
-    def _decide(self, gang: PendingGang) -> Steps[Outcome]:
+    def _decide(self, gang: PendingGang) -> Steps[NewOutcome]:
         """The outcome for a gang; the steps of its searches are noted in the budget."""
         if self._budget is None:
             return (yield from self._decide_safely(gang))
-        before = self._steps_so_far()
+        # Most gangs cost no steps, and there may be many clusters: their counters are read for no other gang.
+        needs_search, trials = self._budget.needs_search(gang.record), self._trials
+        before = steps_so_far(self._snapshots.values()) if needs_search else 0
         outcome = yield from self._decide_safely(gang)
-        self._budget.settle(gang.record, self._steps_so_far() - before)
+        steps = steps_so_far(self._snapshots.values()) - before if needs_search else 0
+        self._budget.settle(gang.record, steps + STEPS_OF_TRIAL * (self._trials - trials))
         return outcome
-
-    def _steps_so_far(self) -> int:
-        return steps_so_far(self._snapshots.values()) + STEPS_OF_TRIAL * self._trials
 
     def _counted(self, search: Steps[Victims | None]) -> Steps[Victims | None]:
         """The result of a search for victims, whose steps count as those of searches for places do."""
@@ -464,7 +513,7 @@ class QueueCycle:
         finally:
             search.close()
 
-    def _decide_safely(self, gang: PendingGang) -> Steps[Outcome]:
+    def _decide_safely(self, gang: PendingGang) -> Steps[NewOutcome]:
         self._is_changing = False
         try:
             outcome = yield from self._answer(gang)
@@ -473,18 +522,21 @@ class QueueCycle:
                 raise
             self.failures.append(Failure.of(gang.uid, error))
             outcome = Impossible(gang.record, UNDECIDED_BY_ERROR)
-        if isinstance(outcome, Placed) or outcome.pending.queue:
+        if isinstance(outcome, Placed | Unplaced) or outcome.pending.queue:
             return outcome
         return replace(outcome, pending=replace(outcome.pending, queue=gang.leaves[0]))
 
-    def _answer(self, gang: PendingGang) -> Steps[Outcome]:
+    def _answer(self, gang: PendingGang) -> Steps[NewOutcome]:
         refused = self._answers.by_queues(gang)
         if refused is not None:
             return refused
         gang = self._with_class(gang)
-        rooms, rejections, shortfalls = self._rooms_of(gang)
-        if not rooms:
-            return self._refused_everywhere(gang, rejections, shortfalls)
+        accepted = self._accepted(gang)
+        if not accepted.rooms:
+            refused_by = Refused(
+                gang.record.gang, accepted.rejections, accepted.shortfalls, has_members=self._has_members
+            )
+            return Unplaced(gang.record, refused_by, gang.leaves[0])
         if queue := self._exhausted_queue(gang):
             message = f"it was preempted {gang.preemptions} times within 24 hours, and would have to borrow"
             return Waiting(gang.record, Pending(PREEMPTED_TOO_OFTEN, message, queue=queue))
@@ -492,75 +544,116 @@ class QueueCycle:
         has_quota_later = self._later.has_quota(gang.leaves, demand, record.priority)
         if has_quota_later:
             if self._ledger.has_quota(gang.leaves, demand, record.priority):
-                placed = self._dispatch(gang, rooms, rejections, shortfalls)
+                placed = self._dispatch(gang, accepted)
                 if placed is not None:
                     return placed
-            cluster = self._promise(gang, rooms)
+            cluster = self._promise(gang, accepted)
             if cluster:
                 return Waiting(record, Pending(AWAITING_RELEASE, _AFTER_RELEASE, cluster=cluster))
-        self._is_changing = True  # a search gives back what it took only once it ends
-        victims = yield from self._counted(
-            self._search.find(gang, [each.name for each in rooms], self._accepting)
-        )
-        self._is_changing = victims is not None
-        if victims is not None:
-            return self._preempt(gang, victims)
-        return self._answers.waiting(gang, rooms, rejections, shortfalls)
-
-    def _rooms_of(
-        self, gang: PendingGang
-    ) -> tuple[list[ClusterRoom], list[Rejection], list[ClusterShortfall]]:
-        """The clusters that accept the gang and would have room for it if they were empty; and why others do not."""
-        counting = required(gang.record.requirements, self._snapshots)
-        selectors = [
-            each for place in self._forest.places_of(gang.leaves) for each in place.cluster_selectors
+        if self._search.may_preempt(gang):
+            self._is_changing = True  # a search gives back what it took only once it ends
+            victims = yield from self._counted(
+                self._search.find(gang, [each.name for each in accepted.rooms], self._accepting)
+            )
+            self._is_changing = victims is not None
+            if victims is not None:
+                return self._preempt(gang, victims)
+        lacking = self._answers.lacking_quota(gang.leaves, demand, record.priority)
+        if lacking is not None:
+            return Waiting(record, lacking)
+        found = [self._fit(gang, room, accepted.answers) for room in accepted.rooms]
+        short = [
+            cluster_shortfall(gang, room, None) if isinstance(each, Assignment) else each
+            for room, each in zip(accepted.rooms, found, strict=True)
         ]
-        rooms, rejections, shortfalls = [], list[Rejection](), list[ClusterShortfall]()
+        return self._answers.without_room(gang, accepted.rejections, [*accepted.shortfalls, *short])
+
+    def _accepted(self, gang: PendingGang) -> _Acceptance:
+        """The clusters that accept the gang and would have room for it if they were empty; and why others do not."""
+        selectors: Selectors = ()
+        if self._has_members:
+            places = self._forest.places_of(gang.leaves)
+            selectors = tuple(each for place in places for each in place.cluster_selectors)
+        # Whether a cluster that failed to provide capacity counts again follows from the other clusters.
+        is_alone = gang.asked is not None or gang.record.requirements.unprovisioned
+        room_class = None if is_alone else self._facts.queued.room_class_of(gang.uid)
+        if room_class is None:
+            return self._ask_clusters(gang, selectors, Answers())
+        known = self._acceptances.get((room_class, selectors))
+        if known is None:
+            known = self._ask_clusters(gang, selectors, room_class.answers_under(selectors))
+            self._acceptances[room_class, selectors] = known
+        return known
+
+    def _ask_clusters(self, gang: PendingGang, selectors: Selectors, answers: Answers) -> _Acceptance:
+        found = _Acceptance(answers)
+        may_be_uncounted = explain.may_be_uncounted(gang.record.gang, self._device_resources)
+        rejections: Mapping[str, Rejection | None] | None = None
         for room in self._rooms.values():
-            found = rejection(counting, room.snapshot) or self._not_selected(room.snapshot, selectors)
-            found = found or uncounted_claims(gang.record.gang, room.name, room.snapshot.capacity)
-            found = found or _lacks_class(gang, room.snapshot)
-            if found is not None:
-                rejections.append(found)
-                continue
-            if gang.asked is not None:
-                rooms.append(room)
-                continue
-            capacity = room.snapshot.capacity
-            short = shortfall_in_empty(gang.record.gang, capacity)
-            if short is None:
-                rooms.append(room)
+            state, answer = answers.in_empty.get(room.name, (None, None))
+            if state is not room.begun:
+                if rejections is None:
+                    rejections = self._rejections_of(gang.record.requirements)
+                answer = rejections[room.name] or _not_selected(room.snapshot, selectors)
+                if answer is None and may_be_uncounted:
+                    answer = uncounted_claims(gang.record.gang, room.name, room.snapshot.capacity)
+                answer = answer or _in_empty(gang, room)
+                answers.in_empty[room.name] = room.begun, answer
+            if answer is None:
+                found.rooms.append(room)
+            elif isinstance(answer, Rejection):
+                found.rejections.append(answer)
             else:
-                shortfalls.append(short_when_empty(room.name, gang.record.gang, capacity, short))
-        return rooms, rejections, shortfalls
+                found.shortfalls.append(answer)
+        return found
+
+    def _rejections_of(self, requirements: ClusterRequirements) -> Mapping[str, Rejection | None]:
+        """The rejection of requirements by each cluster, None by one that accepts them."""
+        known = self._rejections.get(requirements)
+        if known is None:
+            counting = required(requirements, self._snapshots)
+            known = {name: rejection(counting, room.snapshot) for name, room in self._rooms.items()}
+            self._rejections[requirements] = known
+        return known
+
+    def _fit(self, gang: PendingGang, room: ClusterRoom, answers: Answers) -> Assignment | ClusterShortfall:
+        """The places of a gang now that are also free later, or why it has none."""
+        state, short = answers.now.get(room.name, (None, None))
+        if state is room.state and short is not None:
+            return short
+        found = _requested(gang) or room.fit(gang.record.gang)
+        if isinstance(found, Assignment):
+            return found
+        short = cluster_shortfall(gang, room, found)
+        answers.now[room.name] = room.state, short
+        return short
+
+    def _fit_later(self, gang: PendingGang, room: ClusterRoom, answers: Answers) -> Assignment | None:
+        """The places of a gang later; None if it has none."""
+        if answers.later.get(room.name) is room.state:
+            return None
+        now = answers.now.get(room.name)
+        is_short = room.is_one and now is not None and now[0] is room.state
+        found = None if is_short else _requested(gang) or room.fit_later(gang.record.gang)
+        if isinstance(found, Assignment):
+            return found
+        answers.later[room.name] = room.state
+        return None
 
     def _with_class(self, gang: PendingGang) -> PendingGang:
         """The gang with the class from which its queue requests its capacity, if that class manages it."""
+        if not self._has_classes:
+            return gang
         asked = self._forest.class_of(gang.leaves, gang.record.gang)
         return gang if asked is None else replace(gang, asked=asked)
 
-    def _not_selected(
-        self, snapshot: ClusterSnapshot, selectors: Iterable[tuple[str, Selector]]
-    ) -> Rejection | None:
-        if not self._has_members:
-            return None
-        for queue, selector in selectors:
-            if not selector.matches(snapshot.labels):
-                message = f"queue {queue} selects clusters with {selector}"
-                return Rejection(snapshot.name, NOT_SELECTED, message)
-        return None
-
     def _accepting(self, gang: PendingGang) -> list[str]:
-        return [room.name for room in self._rooms_of(self._with_class(gang))[0]]
-
-    def _refused_everywhere(
-        self, gang: PendingGang, rejections: Sequence[Rejection], shortfalls: Sequence[ClusterShortfall]
-    ) -> Outcome:
-        refused = Refused(gang.record.gang, rejections, shortfalls, has_members=self._has_members)
-        return refusal(gang.record, refused)
+        return [room.name for room in self._accepted(self._with_class(gang)).rooms]
 
     def _exhausted_queue(self, gang: PendingGang) -> str:
         """The leaf that a gang would have to borrow in although it was preempted too often; empty if there is none."""
+        if not gang.preemptions:
+            return ""
         demand = gang.record.gang.charged
         for place in self._forest.places_of(gang.leaves):
             if not place.max_preemptions or gang.preemptions < place.max_preemptions:
@@ -573,21 +666,15 @@ class QueueCycle:
                 return place.name
         return ""
 
-    def _dispatch(
-        self,
-        gang: PendingGang,
-        rooms: Sequence[ClusterRoom],
-        rejections: Sequence[Rejection],
-        shortfalls: Sequence[ClusterShortfall],
-    ) -> Placed | None:
+    def _dispatch(self, gang: PendingGang, accepted: _Acceptance) -> Placed | None:
         """Dispatch to the best cluster with room now and later; None if there is none."""
-        fitting, short = dict[str, Assignment](), list(shortfalls)
-        for room in rooms:
-            found = _requested(gang) or room.fit(gang.record.gang)
+        fitting, short = dict[str, Assignment](), list(accepted.shortfalls)
+        for room in accepted.rooms:
+            found = self._fit(gang, room, accepted.answers)
             if isinstance(found, Assignment):
                 fitting[room.name] = found
             else:
-                short.append(cluster_shortfall(gang, room, found))
+                short.append(found)
         if not fitting:
             return None
         best = self._best(gang, fitting, is_later=False)
@@ -596,7 +683,7 @@ class QueueCycle:
             why_no_request(
                 record.gang, self._forest.class_named_by(gang.leaves) or best.snapshot.capacity.provisioning
             ),
-            why_no_other(record.gang, best.name, fitting, rejections, short),
+            why_no_other(record.gang, best.name, fitting, accepted.rejections, short),
         )
         self._is_changing = True
         best.dispatch(record.gang, assignment)
@@ -605,10 +692,10 @@ class QueueCycle:
         self._changed(gang.leaves)
         return Placed(record, best.name, "; ".join(filter(None, why)), assignment)
 
-    def _promise(self, gang: PendingGang, rooms: Sequence[ClusterRoom]) -> str:
+    def _promise(self, gang: PendingGang, accepted: _Acceptance) -> str:
         """Promise the gang room on the best cluster later; return its name, empty if there is none."""
-        found = {room.name: _requested(gang) or room.fit_later(gang.record.gang) for room in rooms}
-        fitting = {name: each for name, each in found.items() if isinstance(each, Assignment)}
+        found = {room.name: self._fit_later(gang, room, accepted.answers) for room in accepted.rooms}
+        fitting = {name: each for name, each in found.items() if each is not None}
         if not fitting:
             return ""
         best = self._best(gang, fitting, is_later=True)
@@ -656,13 +743,25 @@ class QueueCycle:
 
     # --- heads -------------------------------------------------------------------------------------------------
 
-    def _add(self, gang: PendingGang, outcome: QueueOutcome, *, is_starved: bool) -> QueueOutcome:
+    def _add(self, gang: PendingGang, outcome: NewOutcome, *, is_starved: bool) -> NewOutcome:
         """Note an outcome, and return it; hold back what a head or a starved gang waits for."""
-        if isinstance(outcome, Waiting | Preempting) and outcome.pending.reason in ENDS_WITH_OTHERS:
+        if isinstance(outcome, Unplaced):
+            if outcome.may_be_head:
+                outcome = self._noted_head_without_room(gang, outcome, is_starved=is_starved)
+        elif isinstance(outcome, Waiting | Preempting) and outcome.pending.reason in ENDS_WITH_OTHERS:
             outcome = self._noted_head(gang, outcome, is_starved=is_starved)
         self._outcomes.append(outcome)
         self._decided.add(gang.uid)
         return outcome
+
+    def _noted_head_without_room(self, gang: PendingGang, outcome: Unplaced, *, is_starved: bool) -> Unplaced:
+        reason = outcome.refused.nearest.reason
+        reservation = self._reservation_for(gang, reason, is_starved=is_starved)
+        if reservation is not None:
+            outcome = replace(outcome, refused=outcome.refused.reserved(reservation))
+            if reservation.is_resting:
+                return outcome  # the next gang can be the head
+        return replace(outcome, is_head=True) if self._become_head(gang) else outcome
 
     def _noted_head(
         self, gang: PendingGang, outcome: Waiting | Preempting, *, is_starved: bool
@@ -674,18 +773,21 @@ class QueueCycle:
             outcome = replace(outcome, pending=note(outcome.pending, reservation))
             if reservation.is_resting:
                 return outcome  # the next gang can be the head
-        is_head = False
-        for place in self._forest.places_of(gang.leaves):
+        for place in self._forest.places_of(gang.leaves) if reason == INSUFFICIENT_QUOTA else ():
             is_first = place.name not in self._heads
-            is_head = is_head or is_first
-            self._heads.setdefault(place.name, record)
-            if reason != INSUFFICIENT_QUOTA:
-                continue
             hold = self._quota.hold(place, record, is_first=is_first, is_starved=is_starved)
             if hold is not None:
                 self._ledger.hold(hold)
                 self._later.hold(hold)
-        return replace(outcome, is_head=is_head)
+        return replace(outcome, is_head=self._become_head(gang))
+
+    def _become_head(self, gang: PendingGang) -> bool:
+        """Let a gang be the head of its queues that have none yet; true if it is the head of any."""
+        is_head = False
+        for place in self._forest.places_of(gang.leaves):
+            is_head = is_head or place.name not in self._heads
+            self._heads.setdefault(place.name, gang.record)
+        return is_head
 
     def _reservation_for(self, gang: PendingGang, reason: str, *, is_starved: bool) -> Reservation | None:
         """The reservation of what a starved gang waits for, if it has one; that of capacity is kept from now on."""
@@ -709,8 +811,9 @@ class QueueCycle:
 class _Beginning(Struct, frozen=True):
     """What a cycle begins with: the quota now and later, the parts of gangs by uid, and the shares of Division.
 
-    `active` are the gangs that hold capacity, with the queues in which they are charged. `failures` are the exceptions
-    about gangs whose parts free no room.
+    `active` are the gangs that hold capacity, with the queues in which they are charged; `leaving` are those of them
+    that leave, by cluster. `failures` are the exceptions about gangs whose parts free no room. `kept` are the refusals
+    that stand.
     """
 
     active: Sequence[ActiveGang]
@@ -719,9 +822,15 @@ class _Beginning(Struct, frozen=True):
     parts: Mapping[str, list[ActiveGang]]
     shares: Mapping[str, Shares]
     failures: Sequence[Failure]
+    leaving: Mapping[str, Leaving]
+    standing: StandingRefusals
+    kept: RefusedClasses
 
 
-def _begin(facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[_Beginning]:
+def _begin(
+    facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot], standing: StandingRefusals
+) -> Steps[_Beginning]:
+    yield from facts.queued.follow(snapshots, facts.now)
     active = charged_in(facts.forest.for_quota, facts.active)
     yield
     ledger, later = yield from now_and_later(facts.forest, active)
@@ -730,7 +839,14 @@ def _begin(facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot]) -> Steps
     shares = yield from division.divide_all_in_steps(
         later.accounts, later.forest, snapshots, _pending(facts, later.forest)
     )
-    return _Beginning(active, ledger, later, parts, shares, failures)
+    leaving = leaving_by_cluster(active)
+    is_in_order = not facts.queued.has_slopes and not any(
+        is_late(each, facts.forest, facts.now) for each in facts.queued.blocked.values()
+    )
+    kept = yield from standing.begin(
+        facts.forest, facts.queued, facts.namespaces, snapshots, leaving, is_in_order=is_in_order
+    )
+    return _Beginning(active, ledger, later, parts, shares, failures, leaving, standing, kept)
 
 
 def _pending(facts: QueueFacts, forest: Forest) -> dict[str, list[Resources]]:
@@ -769,6 +885,32 @@ def _in_words(victims: Iterable[ActiveGang]) -> str:
 def _requested(gang: PendingGang) -> Assignment | None:
     """The assignment of a gang whose capacity is requested; None if it needs room."""
     return None if gang.asked is None else Assignment(provisioning=gang.asked)
+
+
+class _Acceptance(Struct):
+    """The clusters that accept a gang and would have room for it if they were empty, and why the others do not."""
+
+    answers: Answers
+    rooms: list[ClusterRoom] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    shortfalls: list[ClusterShortfall] = field(default_factory=list)
+
+
+def _in_empty(gang: PendingGang, room: ClusterRoom) -> Rejection | ClusterShortfall | None:
+    """Why an accepting cluster does not take a gang even if nothing runs there; None if it does."""
+    snapshot, pods = room.snapshot, gang.record.gang
+    if gang.asked is not None:
+        return _lacks_class(gang, snapshot)
+    short = shortfall_in_empty(pods, snapshot.capacity)
+    return None if short is None else short_when_empty(room.name, pods, snapshot.capacity, short)
+
+
+def _not_selected(snapshot: ClusterSnapshot, selectors: Selectors) -> Rejection | None:
+    for queue, selector in selectors:
+        if not selector.matches(snapshot.labels):
+            message = f"queue {queue} selects clusters with {selector}"
+            return Rejection(snapshot.name, NOT_SELECTED, message)
+    return None
 
 
 def _lacks_class(gang: PendingGang, snapshot: ClusterSnapshot) -> Rejection | None:

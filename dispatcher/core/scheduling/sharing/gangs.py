@@ -154,12 +154,11 @@ def rank(gang: PendingGang, now: datetime) -> Rank:
     return Rank(not gang.record.is_preempting, NO_USE, ordering.rank(gang.record, now))
 
 
-def rank_in_queue(gang: PendingGang, now: datetime, place: Place | None, usage: RecentUse) -> Rank:
-    """The rank of a gang among those of its queue, which may order by recent use."""
-    found = rank(gang, now)
+def recent_use(place: Place | None, namespace: str, usage: RecentUse) -> Fraction:
+    """The recent use by which a queue orders the gangs of a namespace; `NO_USE` if it does not order by it."""
     if place is None or place.queue.order is not Order.USAGE:
-        return found
-    return found._replace(recent_use=usage.get((place.name, gang.record.namespace), NO_USE))
+        return NO_USE
+    return usage.get((place.name, namespace), NO_USE)
 
 
 # --- from records --------------------------------------------------------------------------------------------

@@ -21,10 +21,11 @@ from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.pending_queue import TAKEN_IN_AT_ONCE, Changes
 from dispatcher.core.scheduling.search_budget import SearchBudget
-from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueFacts, QueueOutcome
+from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts, QueueNews
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, RecentUse, charged_in
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
+from dispatcher.core.scheduling.sharing.standing_refusals import StandingRefusals
 
 
 class QueueRules(Struct, frozen=True):
@@ -60,6 +61,7 @@ class QueuePlanner:
         self._backfills = backfills or Backfills()
         self._queued = QueuedGangs()
         self._failed = FailedSearches()
+        self._standing = StandingRefusals()
         self._quiet: _Quiet | None = None
         self._budget = budget or SearchBudget()
 
@@ -75,7 +77,7 @@ class QueuePlanner:
         active: Sequence[ActiveGang],
         snapshots: Mapping[str, ClusterSnapshot],
         now: datetime,
-    ) -> Steps[list[QueueOutcome]]:
+    ) -> Steps[list[QueueNews]]:
         """The outcomes of a cycle that change a record, and those of drained queues, in the order of the decisions.
 
         `changes` are those of the pending queue since the last call. `active` must be the same object as in the last
@@ -90,10 +92,13 @@ class QueuePlanner:
         self._budget.begin()
         facts = QueueFacts(rules.forest, self._queued, active, now, known.namespaces, rules.usage)
         cycle = yield from QueueCycle.begin_in_steps(
-            facts, snapshots, self._failed, self._backfills, self._budget
+            facts, snapshots, self._failed, self._backfills, self._budget, self._standing
         )
         news = yield from cycle.news_in_steps()
         self.failures = cycle.failures
+        for part in in_parts(news):
+            self._queued.touch(each.record.uid for each in part if not isinstance(each, Drained))
+            yield
         if not news and not self._queued.has_slopes and not self._budget.has_left_out:
             changes_at = next_change(facts), self._backfills.next_change(now)
             until = min((each for each in changes_at if each is not None), default=None)
@@ -102,7 +107,7 @@ class QueuePlanner:
 
     def _take_in(self, changes: Changes, now: datetime) -> Steps[None]:
         if changes.are_all:
-            self._queued, self._quiet = QueuedGangs(), None
+            self._queued, self._quiet, self._standing = QueuedGangs(), None, StandingRefusals()
         for part in in_parts(changes.records.items(), TAKEN_IN_AT_ONCE):
             for uid, record in part:
                 if record is not None and is_eligible(record, now):

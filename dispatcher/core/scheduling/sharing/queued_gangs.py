@@ -12,11 +12,15 @@ from datetime import datetime
 from typing import NamedTuple, Self
 
 from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.pod_terms import NO_TERMS, TermIndex
 from dispatcher.core.model.record import Record, Shape
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.equivalence_classes import known_repelling
 from dispatcher.core.scheduling.gang_class import GangClass
 from dispatcher.core.scheduling.pods_there import repelled_by
 from dispatcher.core.scheduling.sharing.gangs import PendingGang, count_preemptions
+from dispatcher.core.scheduling.sharing.room_classes import RoomClass, RoomClasses
 
 
 class QueueClassKey(NamedTuple):
@@ -45,6 +49,12 @@ class QueuedGangs:
         self._blocked: dict[str, Record] = {}
         self._preempted: dict[str, Record] = {}
         self._repelling = NO_TERMS
+        self.rooms = RoomClasses()
+        """The room class of each class, once a cycle has begun."""
+        self._unfiled: dict[QueueClass, None] = {}
+        """The classes without a room class; in no order."""
+        self.touched: set[QueueClass] = set()
+        """The classes with gangs that came or went, or with news, since the set was emptied."""
 
     @classmethod
     def of(cls, records: Iterable[Record], now: datetime) -> Self:
@@ -59,7 +69,6 @@ class QueuedGangs:
 
     def put(self, record: Record, now: datetime) -> None:
         """Add a gang, or replace its last state."""
-        self.remove(record.uid)
         key = QueueClassKey(
             record.leaves,
             record.shape,
@@ -70,10 +79,19 @@ class QueuedGangs:
             record.never_preempts,
             self._pods(record.gang),
         )
-        class_ = self._by_key.get(key)
+        before, class_ = self._records.get(record.uid, (None, None))
+        if before is not None and class_ is not None and class_.key == key:
+            class_.remove(before)  # the class stays, and what is known of it
+            self._blocked.pop(record.uid, None)
+            self._preempted.pop(record.uid, None)
+        else:
+            self.remove(record.uid)
+            class_ = self._by_key.get(key)
         if class_ is None:
             class_ = self._by_key[key] = GangClass(key)
+            self._unfiled[class_] = None
         class_.add(record)
+        self.touched.add(class_)
         self._records[record.uid] = record, class_
         if record.blocked_since is not None:
             self._blocked[record.uid] = record
@@ -86,13 +104,31 @@ class QueuedGangs:
         if record is None or class_ is None:
             return
         class_.remove(record)
+        self.touched.add(class_)
         if not class_:
             del self._by_key[class_.key]
+            if class_ in self._unfiled:
+                del self._unfiled[class_]
+            else:
+                self.rooms.remove(class_)
         self._blocked.pop(uid, None)
         self._preempted.pop(uid, None)
 
-    def follow(self, repelling: TermIndex, now: datetime) -> None:
-        """Let these terms of anti-affinity of other pods be the known ones; O(gangs) if they are others than before."""
+    def touch(self, uids: Iterable[str]) -> None:
+        """Note news about these gangs: it is in their records only if it can be committed."""
+        self.touched.update(self.class_of(uid) for uid in uids)
+
+    def follow(self, snapshots: Mapping[str, ClusterSnapshot], now: datetime) -> Steps[None]:
+        """Let a cycle over these clusters begin; O(gangs) if the terms of anti-affinity of other pods are others."""
+        self._follow_terms(known_repelling(snapshots), now)
+        yield from self.rooms.follow(snapshots)
+        for part in in_parts(self._unfiled):
+            for class_ in part:
+                self.rooms.add(class_, class_.key.shape, class_.key.pods)
+            yield
+        self._unfiled.clear()
+
+    def _follow_terms(self, repelling: TermIndex, now: datetime) -> None:
         if repelling.terms == self._repelling.terms:
             return
         differing = TermIndex(repelling.terms ^ self._repelling.terms)
@@ -124,6 +160,11 @@ class QueuedGangs:
     def class_of(self, uid: str) -> QueueClass:
         """The class of a gang."""
         return self._records[uid][1]
+
+    def room_class_of(self, uid: str) -> RoomClass | None:
+        """The room class of a gang; None if it is not queued."""
+        _, class_ = self._records.get(uid, (None, None))
+        return None if class_ is None else self.rooms.of(class_)
 
     def classes(self) -> Iterator[QueueClass]:
         """The classes, in no order."""

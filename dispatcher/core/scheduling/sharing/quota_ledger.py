@@ -105,6 +105,8 @@ class QuotaLedger:
         """
         place = self.forest.places[leaf]
         account = self.accounts[place.root]
+        if not account.quota.limited:
+            return []
         if but_for_holds or place.root not in self._holds:
             found = list(_missing(account, place, demand, is_counted=is_counted))
         else:

@@ -30,6 +30,7 @@ from dispatcher.core.scheduling.cycle import Impossible, Outcome, Waiting, not_e
 from dispatcher.core.scheduling.explain import ClusterShortfall, Refused, short_of_room
 from dispatcher.core.scheduling.fit import Shortfall
 from dispatcher.core.scheduling.sharing.gangs import PendingGang
+from dispatcher.core.scheduling.sharing.news import Unplaced
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
 
 MOST_BORROWERS: Final = 3
@@ -74,7 +75,10 @@ class Refusals(Struct, frozen=True):
     def _larger_than_quota(self, gang: PendingGang) -> Outcome | None:
         record, demand = gang.record, gang.record.gang.charged
         for place in self.forest.places_of(gang.leaves):
-            asked = self.ledger.accounts[place.root].quota.asked(demand)
+            quota = self.ledger.accounts[place.root].quota
+            if not quota.limited:
+                continue
+            asked = quota.asked(demand)
             exceeded = {
                 name: bound
                 for name, amount in asked
@@ -112,31 +116,19 @@ class Refusals(Struct, frozen=True):
             return account.left_of_limits(place.name, resource)
         return account.available(place.name, resource)
 
-    def waiting(
-        self,
-        gang: PendingGang,
-        rooms: Sequence[ClusterRoom],
-        rejections: Sequence[Rejection],
-        shortfalls: Sequence[ClusterShortfall],
-    ) -> Waiting:
-        """The answer for a gang that some of `rooms` would take if they were empty.
-
-        `rejections` and `shortfalls` are those of other clusters.
-        """
-        record, demand = gang.record, gang.record.gang.charged
-        lacking = self.lacking_quota(gang.leaves, demand, record.priority)
-        if lacking is not None:
-            return Waiting(record, lacking)
-        found = [*shortfalls]
-        for room in rooms:
-            fit = room.fit(record.gang)
-            found.append(cluster_shortfall(gang, room, fit if isinstance(fit, Shortfall) else None))
-        refused = Refused(record.gang, rejections, found, has_members=self.has_members)
+    def without_room(
+        self, gang: PendingGang, rejections: Sequence[Rejection], shortfalls: Sequence[ClusterShortfall]
+    ) -> Waiting | Unplaced:
+        """The answer for a gang with quota that some cluster would take if it were empty; none has room for it."""
+        record = gang.record
+        refused = Refused(record.gang, rejections, shortfalls, has_members=self.has_members)
+        kept = next((each for each in shortfalls if each.reason == RESERVED), None)
+        if kept is None:
+            return Unplaced(record, refused, gang.leaves[0])
         pending = refused.pending
-        kept = next((each for each in found if each.reason == RESERVED), None)
-        if kept is not None and pending.reason != RESERVED:
+        if pending.reason != RESERVED:
             pending = replace(pending, reason=RESERVED, cluster=kept.cluster, resource="")
-        if kept is not None and not kept.keeper:
+        if not kept.keeper:
             pending = self._held_back(gang, pending)
         return Waiting(record, pending)
 
@@ -236,7 +228,8 @@ def _shortest(demand: Resources, allowed: Mapping[str, int]) -> str:
 
 def cluster_shortfall(gang: PendingGang, room: ClusterRoom, short: Shortfall | None) -> ClusterShortfall:
     """Why the gang does not go to a cluster that it would fit if the cluster were empty."""
-    free = None if short is None else room.fit_but_for_others(gang.record.gang)
+    is_for_all = room.is_one and room.keeper is None
+    free = short if short is None or is_for_all else room.fit_but_for_others(gang.record.gang)
     if not isinstance(free, Shortfall):
         keeper = room.keeper.key if room.keeper is not None else ""
         return ClusterShortfall(room.name, RESERVED, short or Shortfall(), keeper=keeper)

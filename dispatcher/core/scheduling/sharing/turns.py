@@ -11,7 +11,7 @@ a key; under the sharing Priority a change costs the heads of the tree. The gang
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +20,7 @@ from dispatcher.core.queues.queue import Sharing
 from dispatcher.core.scheduling.gang_class import Key
 from dispatcher.core.scheduling.sharing import division, dominant_share
 from dispatcher.core.scheduling.sharing.division import Shares
-from dispatcher.core.scheduling.sharing.gangs import NO_USE, PendingGang, Rank, RecentUse, rank_in_queue
+from dispatcher.core.scheduling.sharing.gangs import NO_USE, PendingGang, Rank, RecentUse, recent_use
 from dispatcher.core.scheduling.sharing.priority import Levels
 from dispatcher.core.scheduling.sharing.queued_gangs import QueueClass, QueuedGangs
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
@@ -51,7 +51,10 @@ class _Winner(NamedTuple):
 
 
 class Turns:
-    """The undecided gangs. `later` is the ledger by which queues are compared."""
+    """The undecided gangs. `later` is the ledger by which queues are compared.
+
+    The classes of `asleep` have no turn until they `wake`; each is in a queue that is a tree of its own.
+    """
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class Turns:
         shares: Mapping[str, Shares],
         usage: RecentUse,
         now: datetime,
+        asleep: Collection[QueueClass] = (),
     ) -> None:
         self._queued = queued
         self._later = later
@@ -70,11 +74,15 @@ class Turns:
         self._dropped: set[QueueClass] = set()
         self._following: dict[QueueClass, Iterator[Key]] = {}
         self._queues: dict[str, list[_Head]] = {}
+        self._last: Rank | None = None
+        """The highest rank of all gangs that had a turn."""
         for class_ in queued.classes():
-            self._following[class_] = class_.in_order(now)
             self._queues.setdefault(class_.key.leaves[0], [])
-            self._push_next(class_)
-        self._preempting = {leaf for leaf, each in self._queues.items() if each[0].class_.key.is_preempting}
+            if class_ not in asleep:
+                self._begin_with(class_)
+        self._preempting = {
+            leaf for leaf, each in self._queues.items() if each and each[0].class_.key.is_preempting
+        }
         self._roots = {leaf: self._root_of(leaf) for leaf in self._queues}
         self._trees: dict[str, dict[str, _Winner]] = {root: {} for root in self._roots.values()}
         self._children: dict[str, dict[str, list[str]]] = {}
@@ -107,7 +115,27 @@ class Turns:
         self._changed.clear()
         heads = [tree[root] for root, tree in self._trees.items() if root in tree]
         preempting = [self._winner_of(self._queues[leaf][0]) for leaf in self._preempting]
-        return min(preempting or heads, key=lambda each: each.rank).gang if heads else None
+        if not heads:
+            return None
+        first = min(preempting or heads, key=lambda each: each.rank)
+        self._last = first.rank if self._last is None else max(first.rank, self._last)
+        return first.gang
+
+    def wake(self, class_: QueueClass) -> bool:
+        """Let a class have turns that was asleep; false if its turn would be over: it was before those that had one."""
+        first, _ = class_.keys[0]
+        if (
+            self._last is not None
+            and Rank(is_not_preempting=True, recent_use=NO_USE, in_queue=first) < self._last
+        ):
+            return False
+        self._begin_with(class_)
+        self._changed[class_.key.leaves[0]] = None
+        return True
+
+    def _begin_with(self, class_: QueueClass) -> None:
+        self._following[class_] = class_.in_order(self._now)
+        self._push_next(class_)
 
     def changed(self, leaves: Iterable[str]) -> None:
         """The use of these leaves' trees has changed."""
@@ -130,12 +158,13 @@ class Turns:
 
     def _push_next(self, class_: QueueClass) -> None:
         """Let the next undecided gang of a class, if there is one, wait for its turn."""
-        uid = next((uid for _, uid in self._following[class_] if uid not in self._taken), None)
-        if uid is None:
+        first = next((each for each in self._following[class_] if each[1] not in self._taken), None)
+        if first is None:
             return
-        leaf = class_.key.leaves[0]
+        (in_queue, uid), leaf = first, class_.key.leaves[0]
         place = self._later.forest.places.get(leaf)
-        found = rank_in_queue(self._queued.gang(uid), self._now, place, self._usage)
+        use = recent_use(place, class_.key.namespace, self._usage)
+        found = Rank(not class_.key.is_preempting, use, in_queue)
         heapq.heappush(self._queues[leaf], _Head(found, uid, class_))
 
     def _winner_of(self, head: _Head) -> _Winner:
@@ -149,11 +178,10 @@ class Turns:
         return place.root if place is not None and place.is_leaf else f"{_ALONE}{leaf}"
 
     def _rebuild(self, root: str) -> Steps[None]:
-        tree = self._trees[root]
-        tree.clear()
-        if root not in self._later.accounts:
+        if self._is_alone(root):
             self._set_alone(root.removeprefix(_ALONE))
             return
+        self._trees[root].clear()
         self._levels[root] = Levels(self._later.accounts[root])
         if root not in self._children:
             leaves = [leaf for leaf, at in self._roots.items() if at == root]
@@ -165,13 +193,20 @@ class Turns:
 
     def _update(self, leaf: str) -> None:
         """The head of a leaf has changed, or its use."""
-        if self._roots.get(leaf, "").startswith(_ALONE):
+        root = self._roots.get(leaf)
+        if root is not None and self._is_alone(root):
             self._set_alone(leaf)
+            return
         for place in self._later.forest.places_of([leaf]):
             children = self._children.get(place.root, {})
             for name in place.path:
                 if name in children:
                     self._set_winner(place.root, name)
+
+    def _is_alone(self, root: str) -> bool:
+        """True if a tree is one queue: its winner is its head."""
+        tree = self._later.forest.trees.get(root)
+        return tree is None or len(tree.names) == 1
 
     def _set_alone(self, leaf: str) -> None:
         """The winner of a queue that is a tree of its own."""
@@ -189,7 +224,8 @@ class Turns:
             best = min(below, key=lambda each: (each.key, each.rank))
         elif name in self._queues and self._queues[name] and self._roots[name] == root:
             best = self._winner_of(self._queues[name][0])
-            best = best._replace(counted=self._counted_in_leaf(name, best.gang))
+            if name != root:
+                best = best._replace(counted=self._counted_in_leaf(name, best.gang))
         else:
             tree.pop(name, None)
             return

@@ -83,7 +83,7 @@ class VictimSearch(Struct):
     failed: FailedSearches | None
     gone: set[str] = field(default_factory=set)
     _has_surplus: bool = False
-    _known_room: dict[tuple[str, int, Gang], bool] = field(default_factory=dict)
+    _known_room: dict[tuple[str, object, Gang], bool] = field(default_factory=dict)
     _holding: dict[str, list[str]] = field(default_factory=dict)
     _ready: dict[str, list[ActiveGang]] = field(default_factory=dict)
     _using: dict[tuple[str, frozenset[str], str], list[ActiveGang]] = field(default_factory=dict)
@@ -96,12 +96,10 @@ class VictimSearch(Struct):
     ) -> Steps[Victims | None]:
         """The victims on the best of the accepting clusters; None if there are none that suffice.
 
-        Surplus pods alone go before gangs on any cluster.
+        The gang `may_preempt`. Surplus pods alone go before gangs on any cluster.
 
         `accepting_of` returns the clusters that accept a victim, should it be queued again.
         """
-        if not self._may_preempt(gang):
-            return None
         clusters = list(accepting)
         for only_surplus in (True, False) if self._has_surplus else (False,):
             found = []
@@ -113,7 +111,7 @@ class VictimSearch(Struct):
                 return min(found, key=lambda each: each.order)
         return None
 
-    def _may_preempt(self, gang: PendingGang) -> bool:
+    def may_preempt(self, gang: PendingGang) -> bool:
         """False if no candidate can exist, or if a gang that is not preemptible is over its nominal quota."""
         if gang.record.never_preempts:
             return False
@@ -144,10 +142,10 @@ class VictimSearch(Struct):
     def _find_on(
         self, room: ClusterRoom, gang: PendingGang, accepting_of: Accepting, only_surplus: bool
     ) -> Steps[Victims | None]:
-        known = None if gang.asked else self._known_room.get((room.name, room.version, gang.record.gang))
+        known = None if gang.asked else self._known_room.get((room.name, room.state, gang.record.gang))
         trial = Trial(gang, room.name, self.later, room.later, known)
         if known is None and gang.asked is None:
-            self._known_room[room.name, room.version, gang.record.gang] = trial.has_room()
+            self._known_room[room.name, room.state, gang.record.gang] = trial.has_room()
         memory, kind = self.failed, self._kind_of(gang)
         if memory is not None and kind is not None and trial.has_room() and memory.has(kind):
             return None

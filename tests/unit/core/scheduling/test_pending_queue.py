@@ -37,7 +37,8 @@ from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import CycleState, Impossible, Outcome, Placed, Waiting, plan
 from dispatcher.core.scheduling.explain import ClusterShortfall, Refused
 from dispatcher.core.scheduling.ordering import in_order, starved
-from dispatcher.core.scheduling.pending_queue import PendingQueue, outcome_of
+from dispatcher.core.scheduling.pending_queue import PendingQueue
+from dispatcher.core.scheduling.sharing.news import outcome_of
 from tests.builders import at, make_core_node, make_gang, make_record, make_snapshot, make_snapshots
 from tests.unit.core.scheduling.clusters import KNOWN, WHERES, Known
 

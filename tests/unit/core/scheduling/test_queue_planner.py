@@ -22,7 +22,13 @@ from dispatcher.core.scheduling.cycle import Placed, Preempting
 from dispatcher.core.scheduling.ordering import is_eligible
 from dispatcher.core.scheduling.pending_queue import PendingQueue
 from dispatcher.core.scheduling.scenario import parse_scenario
-from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts, QueueOutcome
+from dispatcher.core.scheduling.sharing.cycle import (
+    Drained,
+    QueueCycle,
+    QueueFacts,
+    QueueOutcome,
+    outcomes_of,
+)
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules, next_change
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
@@ -133,7 +139,7 @@ class Life:
         world, now = self.world, self.world.now
         rules = QueueRules(self.forest, world.namespaces, self.usage)
         snapshots = self.known.of(world)
-        kept = run(
+        news = run(
             self.planner.news_in_steps(
                 self.line.changes_for(self.planner, now), rules, self.active, snapshots, now
             )
@@ -141,7 +147,7 @@ class Life:
         queued = QueuedGangs.of((each for each in world.pending if is_eligible(each, now)), now)
         facts = QueueFacts(self.forest, queued, self.active, now, world.namespaces, self.usage)
         cycle = QueueCycle(facts, KnownSnapshots().of(world), backfills=self.backfills)
-        scratch = run(cycle.news_in_steps())
+        kept, scratch = outcomes_of(news), outcomes_of(run(cycle.news_in_steps()))
         assert sorted(map(key, kept)) == sorted(map(key, scratch))
         assert order(kept) == order(scratch)
         self.counts["quiet"] += not kept

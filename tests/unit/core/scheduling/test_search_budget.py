@@ -22,7 +22,7 @@ from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.pending_queue import Changes, PendingQueue
 from dispatcher.core.scheduling.search_budget import CHEAP, SearchBudget
-from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
+from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, outcomes_of
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from tests.builders import at, attempt_of, make_record
@@ -262,7 +262,7 @@ def planned_over(
     for count in nodes:
         known = snapshots(count)
         news = incremental.run(planner.news_in_steps(changes, rules, [], known, at(10)))
-        outcomes = [each for each in news if not isinstance(each, Drained)]
+        outcomes = [each for each in outcomes_of(news) if not isinstance(each, Drained)]
         told.append({each.record.name for each in outcomes})
         steps.append(known["hub"].capacity.searched)
         changes = Changes({each.record.uid: told_of(each) for each in outcomes}, are_all=False)
