@@ -176,6 +176,11 @@ class Forest(Struct, frozen=True):
         return f"queue {name} was deleted{at}: declare it again, and its gangs go on"
 
     @property
+    def counts_running(self) -> bool:
+        """True if decisions depend on which gangs run: some queue has quota, preempts, or drains its gangs."""
+        return any(_counts_running(place) for place in self.for_quota.places.values())
+
+    @property
     def held(self) -> tuple[Queue, ...]:
         """The held queues, by their last valid declarations."""
         return tuple(each.queue for name, each in self.for_quota.places.items() if name not in self.places)
@@ -231,6 +236,12 @@ class Forest(Struct, frozen=True):
         is_strict = all(each.strategy is QueueingStrategy.STRICT_FIFO for each in leaves)
         bound = ["starvationBoundSeconds"] if is_strict and place.queue.starvation_bound is not None else []
         return [*_ignored(place), *bound]
+
+
+def _counts_running(place: Place) -> bool:
+    preemption = place.queue.preemption
+    preempts = preemption.within_queue is not WithinQueue.NEVER or preemption.reclaim is not Reclaim.NEVER
+    return bool(place.queue.resources) or preempts or place.stop_policy is StopPolicy.HOLD_AND_DRAIN
 
 
 def _ignored(place: Place) -> Iterator[str]:

@@ -811,9 +811,9 @@ class QueueCycle:
 class _Beginning(Struct, frozen=True):
     """What a cycle begins with: the quota now and later, the parts of gangs by uid, and the shares of Division.
 
-    `active` are the gangs that hold capacity, with the queues in which they are charged; `leaving` are those of them
-    that leave, by cluster. `failures` are the exceptions about gangs whose parts free no room. `kept` are the refusals
-    that stand.
+    `active` are the gangs that hold capacity, as far as they matter, with the queues in which they are charged;
+    `leaving` are those of them that leave, by cluster. `failures` are the exceptions about gangs whose parts free no
+    room. `kept` are the refusals that stand.
     """
 
     active: Sequence[ActiveGang]
@@ -831,7 +831,11 @@ def _begin(
     facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot], standing: StandingRefusals
 ) -> Steps[_Beginning]:
     yield from facts.queued.follow(snapshots, facts.now)
-    active = charged_in(facts.forest.for_quota, facts.active)
+    active = facts.active
+    if not facts.forest.counts_running:
+        # A gang that gives up a part of its room is there in parts, of which all are needed to tell them apart.
+        active = [each for each in active if each.is_leaving or each.part is not None]
+    active = charged_in(facts.forest.for_quota, active)
     yield
     ledger, later = yield from now_and_later(facts.forest, active)
     parts = by_gang(active)

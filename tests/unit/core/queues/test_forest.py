@@ -56,6 +56,26 @@ def test_without_a_declaration_there_is_one_queue_without_limits() -> None:
     assert default.queue.preemption == Preemption()
 
 
+@pytest.mark.parametrize(
+    ("queues", "expected"),
+    [
+        pytest.param([], False, id="none"),
+        pytest.param([Queue("a"), Queue("b", "a", sharing=Sharing.DIVISION)], False, id="without-limits"),
+        pytest.param([Queue("a", stop_policy=StopPolicy.HOLD)], False, id="held"),
+        pytest.param([Queue("a", resources={"cpu": Quota(5)})], True, id="quota"),
+        pytest.param([Queue("a", preemption=Preemption(WithinQueue.LOWER_PRIORITY))], True, id="preempts"),
+        pytest.param([Queue("a", preemption=Preemption(reclaim=Reclaim.ANY))], True, id="reclaims"),
+        pytest.param([Queue("a", stop_policy=StopPolicy.HOLD_AND_DRAIN)], True, id="drains"),
+    ],
+)
+def test_running_gangs_count_where_a_queue_has_quota_preempts_or_drains(
+    queues: list[Queue], expected: bool
+) -> None:
+    assert Forest.of(queues).counts_running is expected
+    held = Forest.of([]).charging({}, queues)
+    assert held.counts_running is expected
+
+
 def test_the_default_queue_exists_beside_others_and_may_be_declared() -> None:
     assert list(Forest.of([Queue("a")]).places) == ["a", "default"]
     declared = Queue("default", "a", {"cpu": Quota(5)})

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from random import Random
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -230,3 +231,18 @@ def test_clusters_answer_once_for_namespaces_and_queues_that_they_do_not_tell_ap
     ledger.set_pod(using("a", 5))
     assert waits.cycle() == []
     assert waits.compared == [LARGE]
+
+
+class OnlySeen:
+    """A running gang of which a cycle may ask only whether it leaves, and whether it is there in parts."""
+
+    is_leaving = False
+    part = None
+
+
+def test_where_no_queue_counts_running_gangs_a_cycle_looks_at_none_of_them_twice() -> None:
+    queued = QueuedGangs.of([waiting(1, LARGE)], at(1))
+    running = cast("list[ActiveGang]", [OnlySeen()])
+    facts = QueueFacts(NO_QUEUES, queued, running, at(1))
+    (outcome,) = QueueCycle(facts, hub(ledger_of(a=8))).run()
+    assert isinstance(outcome, Placed)
