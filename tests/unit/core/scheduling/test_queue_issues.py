@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.scheduling.cycle import Impossible, Waiting
-from dispatcher.core.scheduling.sharing.news import ClassRefused, is_news
+from dispatcher.core.scheduling.explain import Refused
+from dispatcher.core.scheduling.sharing.news import ClassRefused, Unplaced, is_news, outcome_of
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from tests.builders import NOW, make_record
 from tests.unit.core.scheduling.queue_simulation import Simulation
@@ -276,6 +278,29 @@ def test_a_gang_that_preempts_no_longer_is_written() -> None:
 
 def test_a_first_head_is_written_although_its_reason_is_known() -> None:
     assert is_news(Waiting(told(NO_QUOTA), NO_QUOTA, is_head=True))
+
+
+def without_room(record: Record, *, is_head: bool = False) -> Unplaced:
+    return Unplaced(record, Refused(record.gang, (), (), has_members=False), "a", is_head=is_head)
+
+
+def test_a_gang_that_no_cluster_takes_is_written_unless_its_record_says_so() -> None:
+    first = without_room(make_record(queue="a"))
+    assert is_news(first)
+    outcome = outcome_of(first)
+    assert isinstance(outcome, Waiting)
+    assert outcome.pending.queue == "a"
+    record = told(outcome.pending)
+    assert not is_news(without_room(record))
+    assert is_news(without_room(record, is_head=True))
+    assert not is_news(without_room(told(outcome.pending, is_head=True), is_head=True))
+    (class_,) = QueuedGangs.of([record], NOW).classes()
+    assert list(ClassRefused.by(without_room(record, is_head=True), class_).news()) == []
+
+
+def test_a_gang_that_no_cluster_takes_and_that_preempted_before_is_written() -> None:
+    record = told(outcome_of(without_room(make_record(queue="a"))).pending)  # type: ignore[union-attr]
+    assert is_news(without_room(replace(record, is_preempting=True)))
 
 
 # --- Preemption comes to rest: with gangs that arrive and never end, and victims that leave one by one -----

@@ -40,7 +40,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.cycle import Placed, Preempting
 from dispatcher.core.scheduling.pending_queue import Changes
 from dispatcher.core.scheduling.scenario import parse_scenario
-from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueOutcome
+from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueOutcome, outcomes_of
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Part
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.sharing.search import Search
@@ -403,7 +403,7 @@ def test_no_step_of_a_cycle_over_such_a_tree_is_long(sharing: str) -> None:
 
     def steps() -> Steps[list[QueueOutcome]]:
         cycle = yield from QueueCycle.begin_in_steps(facts, snapshots)
-        return (yield from cycle.news_in_steps())
+        return outcomes_of((yield from cycle.news_in_steps()))
 
     costs, outcomes = calls_of_steps(steps())
     assert max(costs) < MOST_CALLS
