@@ -158,7 +158,7 @@ class SearchBudget:
     def needs_search(self, record: Record) -> bool:
         """False for a gang whose places cost no steps; it may still need a search for victims."""
         sets = record.gang.pod_sets
-        return len(sets) > 1 or any(each.has_rules for each in sets)
+        return len(sets) > 1 or (len(sets) == 1 and sets[0].has_rules)
 
     def _cost_of(self, record: Record) -> int:
         cost, needs_search = self._cost_before(record), self.needs_search(record)

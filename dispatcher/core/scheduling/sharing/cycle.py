@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import is_
 from typing import Final, Self, TypeGuard
 
 from msgspec import Struct, field
@@ -542,7 +543,8 @@ class QueueCycle:
             return Waiting(gang.record, Pending(PREEMPTED_TOO_OFTEN, message, queue=queue))
         record, demand = gang.record, gang.record.gang.charged
         has_quota_later = self._later.has_quota(gang.leaves, demand, record.priority)
-        if has_quota_later:
+        known = self._known_refusal(accepted.answers)
+        if has_quota_later and known is None:
             if self._ledger.has_quota(gang.leaves, demand, record.priority):
                 placed = self._dispatch(gang, accepted)
                 if placed is not None:
@@ -561,12 +563,26 @@ class QueueCycle:
         lacking = self._answers.lacking_quota(gang.leaves, demand, record.priority)
         if lacking is not None:
             return Waiting(record, lacking)
+        if known is not None:
+            return Unplaced(record, known, gang.leaves[0])
         found = [self._fit(gang, room, accepted.answers) for room in accepted.rooms]
         short = [
             cluster_shortfall(gang, room, None) if isinstance(each, Assignment) else each
             for room, each in zip(accepted.rooms, found, strict=True)
         ]
-        return self._answers.without_room(gang, accepted.rejections, [*accepted.shortfalls, *short])
+        answer = self._answers.without_room(gang, accepted.rejections, [*accepted.shortfalls, *short])
+        if has_quota_later and isinstance(answer, Unplaced):
+            states = [room.state for room in self._rooms.values()]
+            accepted.answers.refused = states, answer.refused
+        return answer
+
+    def _known_refusal(self, answers: Answers) -> Refused | None:
+        """The refusal of gangs by all clusters, now and later, if it is known for the rooms as they are."""
+        if answers.refused is None:
+            return None
+        states, refused = answers.refused
+        is_same = all(map(is_, states, (room.state for room in self._rooms.values())))
+        return refused if is_same and len(states) == len(self._rooms) else None
 
     def _accepted(self, gang: PendingGang) -> _Acceptance:
         """The clusters that accept the gang and would have room for it if they were empty; and why others do not."""

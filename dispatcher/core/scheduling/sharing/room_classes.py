@@ -42,12 +42,14 @@ class Answers(Struct):
     """The answers of clusters by their names, each with the state of the room for which it holds.
 
     `in_empty` is why a cluster does not take the gangs even if nothing runs there, None if it does; `now` why they have
-    no room there, and `later` is there if they have none once leaving gangs are gone.
+    no room there, and `later` is there if they have none once leaving gangs are gone. `refused` is the refusal by all
+    clusters, now and later, with the states of all rooms in their order.
     """
 
     in_empty: dict[str, tuple[object, Rejection | ClusterShortfall | None]] = field(default_factory=dict)
     now: dict[str, tuple[object, ClusterShortfall]] = field(default_factory=dict)
     later: dict[str, object] = field(default_factory=dict)
+    refused: tuple[Sequence[object], Refused] | None = None
 
 
 class RoomClass:
