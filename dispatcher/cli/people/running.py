@@ -148,7 +148,7 @@ def _defaults(hub: Hub, appwrappers: Iterable[Json]) -> dict[Place, PodDefaults]
 
 def _defaults_in(client: UserClient, cluster: str, namespace: str, classes: Iterable[str]) -> PodDefaults:
     from dispatcher import errors
-    from dispatcher.core.kinds.pods.pod_defaults import MOST_CLASSES, default_requests, overhead
+    from dispatcher.core.kinds.pods.pod_defaults import MOST_CLASSES, PodDefaults, default_requests, overhead
     from dispatcher.kube import paths
 
     requests: dict[str, object] = {}
