@@ -44,8 +44,8 @@ from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import Change
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.news import NewOutcome
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.objects.events import EventRecorder

@@ -30,17 +30,17 @@ from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Quota
-from dispatcher.core.scheduling import grants
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Placed, Preempting
-from dispatcher.core.scheduling.grants import GrantFacts, Growing, decide_in_steps
-from dispatcher.core.scheduling.pending_queue import PendingQueue
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle.cycle import Placed, Preempting
+from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.growth import grants
+from dispatcher.core.scheduling.growth.grants import GrantFacts, Growing, decide_in_steps
+from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
 from dispatcher.core.scheduling.sharing.cycle import Drained, outcomes_of
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.sharing.surplus import awaited_growth, in_parts, surplus_of
-from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 REMOVAL_SECONDS: Final = 30

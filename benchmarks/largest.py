@@ -41,7 +41,7 @@ from dispatcher.core.model.record import Phase
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.seals import Seals
 from dispatcher.core.queues.declared_queues import DeclaredQueues
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.library import ApiClient, Configuration

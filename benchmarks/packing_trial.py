@@ -24,12 +24,12 @@ from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling import cycle
-from dispatcher.core.scheduling.backfill import Backfill, Running
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Placed
-from dispatcher.core.scheduling.pending_queue import PendingQueue
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle import cycle
+from dispatcher.core.scheduling.cycle.cycle import Placed
+from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.fit.backfill import Backfill, Running
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 CYCLE_SECONDS: Final = 10.0

@@ -14,7 +14,7 @@ from typing import Any, Final
 from benchmarks.floor import Floor
 from benchmarks.subject import DISPATCHER
 from benchmarks.trial import Trial
-from dispatcher.core.scheduling.capacity_ledger import FitMode
+from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
 
 NOISE: Final = 0.2
 """Cores of foreign processes above which a figure is not reliable."""

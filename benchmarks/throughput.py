@@ -21,7 +21,7 @@ from benchmarks.report import Round
 from benchmarks.runner import measured, progress, write
 from benchmarks.subject import Watcher, running_dispatcher, wait_until_ready
 from benchmarks.trial import Trial, Trials, Work
-from dispatcher.core.scheduling.capacity_ledger import FitMode
+from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
 from dispatcher.store import migrate
 from testbed.postgres import EmbeddedPostgres
 

@@ -63,9 +63,9 @@ from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.seals import Seals
 from dispatcher.core.queues.queue import Access, QueueingStrategy
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle import has_its_queues
-from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle.cycle import has_its_queues
+from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.sharing.loops import Preempted
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.core.status.events import grew_beyond_quota

@@ -32,9 +32,9 @@ from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Attempt, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 
 Json = dict[str, Any]
 

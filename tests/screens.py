@@ -28,8 +28,8 @@ from dispatcher.cli.people.explanation_report import Report
 from dispatcher.cli.screens.explanation import render
 from dispatcher.cli.screens.status_description import StatusDescription
 from dispatcher.core.model.record import Phase
-from dispatcher.core.scheduling.explanation import explain
-from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.explain.explanation import explain
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from testbed.past import past_database, with_stopped_clock
 from testbed.postgres import postgres_server
 from tests.builders import at, make_record

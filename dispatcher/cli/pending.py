@@ -21,7 +21,7 @@ from dispatcher.store.reports import Description, Report, Row
 from dispatcher.text import one_line
 
 if TYPE_CHECKING:
-    from dispatcher.core.scheduling.estimates import Estimate
+    from dispatcher.core.scheduling.explain.estimates import Estimate
     from dispatcher.store.snapshot_reader import Snapshot
 
 FIRST: Final = "Wait: it goes when enough is free; asking for less brings that nearer."
@@ -38,9 +38,9 @@ UNNAMED: Final = (
 )
 _DELETED: Final = " was deleted"
 _UNNAMED: Final = f"there is no queue {DEFAULT_QUEUE}:"
-"""As `core.queues.forest` and `core.scheduling.cycle` write them."""
+"""As `core.queues.forest` and `core.scheduling.cycle.cycle` write them."""
 _EXCLUDED: Final = "nodes excluded: "
-"""As `core.scheduling.explain` writes it; the reasons follow."""
+"""As `core.scheduling.cycle.refused` writes it; the reasons follow."""
 START: Final = "estimated_start"
 UNKNOWN: Final = "estimate_unknown"
 START_OF_VIEW: Final = "est_start"
@@ -110,8 +110,8 @@ def with_starts(report: Report, database_url: str) -> Report:
 
 def _starts_of_first(rows: Sequence[Row], database_url: str) -> dict[str, Start]:
     """The start of each row by uid; it is unknown for positions beyond the last one that is estimated."""
-    from dispatcher.core.scheduling.estimate_words import NOT_AMONG_FIRST
-    from dispatcher.core.scheduling.estimates import MOST_ESTIMATED
+    from dispatcher.core.scheduling.explain.estimate_words import NOT_AMONG_FIRST
+    from dispatcher.core.scheduling.explain.estimates import MOST_ESTIMATED
 
     later = Start(unknown=NOT_AMONG_FIRST)
     first = [str(row["uid"]) for row in rows if int(str(row["position"] or 0)) <= MOST_ESTIMATED]
@@ -130,9 +130,9 @@ def described_with_start(description: Description, database_url: str) -> Descrip
 
 def starts_of(uids: Collection[str], database_url: str) -> Mapping[str, Start]:
     """The start of each pending AppWrapper by uid, from the leader's last snapshot."""
-    from dispatcher.core.scheduling.estimate_words import NOT_SEARCHED
-    from dispatcher.core.scheduling.estimates import estimated_starts
-    from dispatcher.core.scheduling.trials import is_too_large
+    from dispatcher.core.scheduling.explain.estimate_words import NOT_SEARCHED
+    from dispatcher.core.scheduling.explain.estimates import estimated_starts
+    from dispatcher.core.scheduling.explain.trials import is_too_large
     from dispatcher.store.snapshot_reader import read_snapshot
 
     check_way(database_url)
@@ -153,7 +153,7 @@ def starts_of(uids: Collection[str], database_url: str) -> Mapping[str, Start]:
 
 
 def _words(snapshot: Snapshot) -> Callable[[Estimate], Start]:
-    from dispatcher.core.scheduling.estimate_words import why_unknown
+    from dispatcher.core.scheduling.explain.estimate_words import why_unknown
 
     def in_words(estimate: Estimate) -> Start:
         if isinstance(estimate, datetime):

@@ -17,7 +17,7 @@ from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.potential import LONGEST_DISTRUST, PoolFailures
-from dispatcher.core.scheduling.cluster_filters import LONGEST_MESSAGE
+from dispatcher.core.scheduling.fit.cluster_filters import LONGEST_MESSAGE
 from dispatcher.core.status.clusters import ClusterChange, ClusterEvent, ClusterState, changes
 from dispatcher.errors import SettingsError
 from dispatcher.store import rows, tables

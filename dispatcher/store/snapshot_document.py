@@ -20,8 +20,8 @@ from dispatcher.core.model.incremental import in_parts
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods
-from dispatcher.core.scheduling.node_snapshot import Place
+from dispatcher.core.scheduling.capacity.node_snapshot import Place
+from dispatcher.core.scheduling.explain.leader_snapshot import ClusterFacts, OwnedPods
 from dispatcher.errors import StoreError
 
 VERSION: Final = 1

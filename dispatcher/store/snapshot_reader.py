@@ -14,8 +14,8 @@ from psycopg.rows import dict_row
 
 from dispatcher.core.kinds.pods.pod_defaults import DefaultsSurvey
 from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.scheduling.leader_snapshot import SchedulingRules, rules_of, world_of
-from dispatcher.core.scheduling.world import World
+from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules, rules_of, world_of
+from dispatcher.core.scheduling.explain.world import World
 from dispatcher.errors import SchemaMismatch
 from dispatcher.store.connections import connected, leave_json, only_read
 from dispatcher.store.rows import queued_or_running_of

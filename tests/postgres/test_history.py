@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from dispatcher.core.model.pending_reasons import IN_NO_QUEUE
 from dispatcher.core.model.record import Event, Pending, Phase
 from dispatcher.core.queues.queue import Queue
-from dispatcher.core.scheduling.ordering import effective_priority, in_order
+from dispatcher.core.scheduling.cycle.ordering import effective_priority, in_order
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore

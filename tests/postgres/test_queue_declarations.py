@@ -24,7 +24,7 @@ from dispatcher.core.queues.queue import (
     WhileBorrowing,
     WithinQueue,
 )
-from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.errors import Fenced
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership

@@ -32,11 +32,11 @@ from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Pending, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
-from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
-from dispatcher.core.scheduling.node_snapshot import Place
-from dispatcher.core.scheduling.world_facts import Cluster, RunningGang, RunningPods
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity.node_snapshot import Place
+from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
+from dispatcher.core.scheduling.explain.world_facts import Cluster, RunningGang, RunningPods
+from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.errors import Fenced, SchemaMismatch, StoreError
 from dispatcher.store import reader
 from dispatcher.store.database import Database

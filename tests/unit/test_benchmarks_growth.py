@@ -21,7 +21,7 @@ from benchmarks.growth import CROWD_PARTS, Measured, as_tables, backlogs, crowds
 from benchmarks.reasons import Reasons
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import GROWTH_GATE
-from dispatcher.core.scheduling.fit import fits
+from dispatcher.core.scheduling.fit.fit import fits
 from tests.builders import NOW, gang_of
 
 TAKEN = {"wall": 0.002, "cpu": 0.001, "longest_block": 0.003, "committing": 0.0005}

@@ -21,7 +21,7 @@ from benchmarks.start import COMMANDS, Result, Start, too_slow
 from benchmarks.trial import Latency, Load, Rest, Trial
 from dispatcher.__main__ import plugin_program
 from dispatcher.api.names import QUEUE_LABEL
-from dispatcher.core.scheduling.capacity_ledger import FitMode
+from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
 
 API_METRICS = """\
 # TYPE apiserver_request_total counter

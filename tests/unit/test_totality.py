@@ -56,7 +56,7 @@ from dispatcher.core.model.clock import time_in
 from dispatcher.core.queues.declaration import parse_dispatch_queue
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.quota_subtrees import read_quota_subtrees
-from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.kube import bounds, discovery, paging
 from dispatcher.kube.api_calls import items_of, one_object
 from dispatcher.kube.objects import anchors, events, live_pod_lister, object_client, object_informers

@@ -21,7 +21,7 @@ from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.fit import Shortfall
+from dispatcher.core.scheduling.fit.fit import Shortfall
 from dispatcher.kube.kubeconfig import Connection
 from dispatcher.kube.user_kubeconfig import Access, UserKubeconfig
 from dispatcher.values import equal_without, shown_without

@@ -86,10 +86,10 @@ def plan(file: str, output: Output | None, repairs: bool) -> None:
     from dispatcher.api.spec_errors import SpecError
     from dispatcher.cli.files.documents import read_document, refused
     from dispatcher.cli.files.plan_report import PlanReport
-    from dispatcher.core.scheduling.advice import advise
-    from dispatcher.core.scheduling.scenario import parse_scenario
+    from dispatcher.core.scheduling.explain.advice import advise
+    from dispatcher.core.scheduling.explain.scenario import parse_scenario
+    from dispatcher.core.scheduling.explain.world import KnownSnapshots
     from dispatcher.core.scheduling.sharing.cycle import Drained
-    from dispatcher.core.scheduling.world import KnownSnapshots
 
     try:
         world = parse_scenario(read_document(file, sys.stdin.buffer if file == STDIN else None))

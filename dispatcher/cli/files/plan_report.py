@@ -15,12 +15,12 @@ from dispatcher.core.model.quantity import in_words as amount_in_words
 from dispatcher.core.model.record import Pending
 from dispatcher.core.queues.accounts import TreeQuota
 from dispatcher.core.queues.forest import Forest, Place
-from dispatcher.core.scheduling.advice import NO_ADVICE, Advice
-from dispatcher.core.scheduling.cycle import Placed, Preempting
-from dispatcher.core.scheduling.repair_words import in_words, listed
+from dispatcher.core.scheduling.cycle.cycle import Placed, Preempting
+from dispatcher.core.scheduling.explain.advice import NO_ADVICE, Advice
+from dispatcher.core.scheduling.explain.repair_words import in_words, listed
+from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, QueueShare
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.world import World
 from dispatcher.text import counted
 
 HEADINGS: Final = ("GANG", "DECISION", "CLUSTER", "REASON")

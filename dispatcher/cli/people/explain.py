@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from dispatcher.cli.screens.explanation import Document
     from dispatcher.core.intake.proposal import Proposal
     from dispatcher.core.model.record import Record
-    from dispatcher.core.scheduling.world import World
+    from dispatcher.core.scheduling.explain.world import World
     from dispatcher.store.snapshot_reader import Snapshot
 
 commands = click.Group()
@@ -386,8 +386,8 @@ def _has_name(record: Record, name: str, namespace: str) -> bool:
 
 def _changed(snapshot: Snapshot, world: World, asked: WhatIf, uids: Collection[str]) -> World:
     """The world after the changes of a question about the pending gangs `uids`."""
-    from dispatcher.core.scheduling.repair import apply
-    from dispatcher.core.scheduling.what_if import ChangeError, check_cluster, parse_change
+    from dispatcher.core.scheduling.explain.repair import apply
+    from dispatcher.core.scheduling.explain.what_if import ChangeError, check_cluster, parse_change
 
     try:
         for cluster in asked.without:
@@ -420,9 +420,9 @@ def _named(snapshot: Snapshot, written: str) -> list[Record]:
 
 def _explained(snapshot: Snapshot, world: World, uids: Sequence[str]) -> list[Report]:
     from dispatcher.cli.people.explanation_report import Report
-    from dispatcher.core.scheduling.estimates import estimated_starts
-    from dispatcher.core.scheduling.explanation import explain as explained
-    from dispatcher.core.scheduling.world import KnownSnapshots
+    from dispatcher.core.scheduling.explain.estimates import estimated_starts
+    from dispatcher.core.scheduling.explain.explanation import explain as explained
+    from dispatcher.core.scheduling.explain.world import KnownSnapshots
 
     records = {**snapshot.records, **{each.uid: each for each in world.pending}}
     estimates = estimated_starts(world, records, uids).starts

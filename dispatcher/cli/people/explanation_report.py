@@ -29,16 +29,16 @@ from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.quantity import in_words as amount_in_words
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.advice import NEVER_ON_A_CLUSTER
-from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed
-from dispatcher.core.scheduling.estimate_words import why_unknown
-from dispatcher.core.scheduling.estimated_ends import stated_end
-from dispatcher.core.scheduling.estimates import Estimate, UnknownStart, Why
-from dispatcher.core.scheduling.explanation import Explanation
-from dispatcher.core.scheduling.repair import AddNodes, RemoveGangs, Repair
-from dispatcher.core.scheduling.repair_words import in_words, listed
+from dispatcher.core.scheduling.cycle.cycle import Impossible, Outcome, Placed
+from dispatcher.core.scheduling.explain.advice import NEVER_ON_A_CLUSTER
+from dispatcher.core.scheduling.explain.estimate_words import why_unknown
+from dispatcher.core.scheduling.explain.estimates import Estimate, UnknownStart, Why
+from dispatcher.core.scheduling.explain.explanation import Explanation
+from dispatcher.core.scheduling.explain.repair import AddNodes, RemoveGangs, Repair
+from dispatcher.core.scheduling.explain.repair_words import in_words, listed
+from dispatcher.core.scheduling.explain.world import World
+from dispatcher.core.scheduling.fit.estimated_ends import stated_end
 from dispatcher.core.scheduling.sharing.account_report import AccountRow
-from dispatcher.core.scheduling.world import World
 
 _HOLDERS: Final = (
     Heading("HELD BY", is_namespaced=True),

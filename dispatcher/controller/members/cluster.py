@@ -22,8 +22,8 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Pod, PodCounts, Unscheduled
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import Kind
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.objects.anchors import Anchors

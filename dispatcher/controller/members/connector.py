@@ -23,7 +23,7 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.member import CONNECTING, AnotherCluster, Member, Unlisted, closed_for
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.potential import Trust
-from dispatcher.core.scheduling.cluster_filters import Closed
+from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.core.status.clusters import ClusterState
 from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient

@@ -43,8 +43,8 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.potential import Trust
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import (
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.fit.cluster_filters import (
     Closed,
     ClusterSnapshot,
     has_no_cluster_left,

@@ -26,9 +26,9 @@ from dispatcher.core.model.potential import FULL_TRUST, Trust, pools_of
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.requirements import ClusterRequirements, Kind
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
+from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.status.clusters import ClusterState, MemberState, PoolState
 from dispatcher.core.status.samples import LedgerReading, reading_of
 from dispatcher.kube.client import Json

@@ -25,7 +25,7 @@ from dispatcher.controller.members.member import Member
 from dispatcher.controller.scheduling.absence import LASTS_SECONDS, Absences
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.potential import Trust
-from dispatcher.core.scheduling.cluster_filters import Closed
+from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.core.status.clusters import status_of
 from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient

@@ -18,7 +18,7 @@ from msgspec import Struct
 from dispatcher import log
 from dispatcher.api.potential import OnPotential, PotentialNodes
 from dispatcher.core.model.potential import PoolFailures, Trust, distrusted_until, pools_of, trust_in
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 
 _log = log.get("potential")
 

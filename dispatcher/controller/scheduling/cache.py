@@ -20,11 +20,11 @@ from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.queue import Access
-from dispatcher.core.scheduling.backfill import Backfill, Backfills, Running
-from dispatcher.core.scheduling.backfill_reservation import Bounds
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.grants import Growing
-from dispatcher.core.scheduling.pending_queue import PendingQueue
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills, Running
+from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
+from dispatcher.core.scheduling.growth.grants import Growing
 from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus, surplus_of
 
 _UNDISPATCHED: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})

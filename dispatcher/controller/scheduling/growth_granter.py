@@ -22,8 +22,9 @@ from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Change
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.grants import (
+from dispatcher.core.scheduling.cycle.isolation import copies_of
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.growth.grants import (
     Grant,
     GrantFacts,
     Growing,
@@ -31,12 +32,11 @@ from dispatcher.core.scheduling.grants import (
     decide_in_steps,
     goes_first,
 )
-from dispatcher.core.scheduling.growth_turns import asked_at
-from dispatcher.core.scheduling.isolation import copies_of
+from dispatcher.core.scheduling.growth.growth_turns import asked_at
+from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, with_aside
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.core.scheduling.sharing.quota_reservations import QuotaReservations
-from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
 from dispatcher.probes import Metrics
 
 

@@ -26,11 +26,17 @@ from dispatcher.core.model.pending_reasons import AWAITING_RELEASE, INSUFFICIENT
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, is_unreachable
-from dispatcher.core.scheduling.cycle import Preempting
-from dispatcher.core.scheduling.isolation import BARRED_FOR, Holder, copies_of, plain_of, to_blame_in_steps
-from dispatcher.core.scheduling.ordering import is_eligible
-from dispatcher.core.scheduling.pending_queue import Changes
+from dispatcher.core.scheduling.cycle.cycle import Preempting
+from dispatcher.core.scheduling.cycle.isolation import (
+    BARRED_FOR,
+    Holder,
+    copies_of,
+    plain_of,
+    to_blame_in_steps,
+)
+from dispatcher.core.scheduling.cycle.ordering import is_eligible
+from dispatcher.core.scheduling.cycle.pending_queue import Changes
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot, is_unreachable
 from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang, set_aside, with_aside
 from dispatcher.core.scheduling.sharing.news import NewOutcome

@@ -34,15 +34,22 @@ from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Placed, Preempting, Waiting
-from dispatcher.core.scheduling.isolation import (
+from dispatcher.core.scheduling.cycle.cycle import (
+    Impossible,
+    NotEvaluated,
+    Outcome,
+    Placed,
+    Preempting,
+    Waiting,
+)
+from dispatcher.core.scheduling.cycle.isolation import (
     BARRED_FOR,
     copies_of,
     culprits_in_steps,
     plan_in_one_queue,
 )
-from dispatcher.core.scheduling.recheck import still_fitting
+from dispatcher.core.scheduling.cycle.recheck import still_fitting
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.sharing.news import NewOutcome, outcome_of
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules

@@ -31,8 +31,8 @@ from dispatcher.controller.scheduling.planner import Planner
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.snapshot_keeper import Clusters, ClusterState, facts_of, states_of
 from dispatcher.core.model.record import Record
-from dispatcher.core.scheduling.isolation import BARRED_FOR
-from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
+from dispatcher.core.scheduling.cycle.isolation import BARRED_FOR
+from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
 from dispatcher.core.status.outlook import (
     Found,
     Outlook,

@@ -27,7 +27,7 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Sharing
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing import division
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.status.queue_status import (

@@ -23,19 +23,19 @@ from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.core.kinds.pods.pod_defaults import DefaultsSurvey
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.backfill_reservation import Reservation
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.leader_snapshot import (
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.node_snapshot import Use
+from dispatcher.core.scheduling.explain.leader_snapshot import (
     ClusterFacts,
     OwnedPods,
     SchedulingRules,
     count_pods_by_place,
 )
-from dispatcher.core.scheduling.node_snapshot import Use
+from dispatcher.core.scheduling.explain.world_facts import Cluster
+from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.quota_reservations import NO_QUOTA_RESERVATIONS, QuotaReservations
 from dispatcher.core.scheduling.sharing.surplus import Surplus
-from dispatcher.core.scheduling.world_facts import Cluster
 from dispatcher.store import snapshot_document
 from dispatcher.store.snapshots import SnapshotStore
 

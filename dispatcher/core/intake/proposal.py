@@ -36,9 +36,9 @@ from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.scheduling.cluster_filters import has_members
-from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
-from dispatcher.core.scheduling.world_facts import Cluster
+from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
+from dispatcher.core.scheduling.explain.world_facts import Cluster
+from dispatcher.core.scheduling.fit.cluster_filters import has_members
 
 LAST: Final = 2**62
 """The `enqueue_seq` of proposals: behind every AppWrapper that was submitted at the same time."""

@@ -4,8 +4,8 @@ An autoscaler, or a user who scales a Deployment, makes more pods than the deman
 
     held = demand + growth
 
-Its cluster is charged with this sum (`core.scheduling.capacity_ledger`), so that quota, usage and capacity agree. A
-pod that is being deleted counts until it has ended. A gang grows in one of two ways:
+Its cluster is charged with this sum (`core.scheduling.capacity.capacity_ledger`), so that quota, usage and capacity
+agree. A pod that is being deleted counts until it has ended. A gang grows in one of two ways:
 
 - **By grants**, if its pod templates have the dispatcher's scheduling gate (`core.kinds.manifest.with_gates`). The
   scheduler commits a growth before the pods start. The reconciler then admits gated pods, which means that it removes

@@ -38,7 +38,7 @@ class Spread(Struct, frozen=True, omit_defaults=True):
     is). Of these, pods of a later set that have no node yet do not: it is made later, and finds these pods there.
 
     `others` selects the pods of others that count as well, wherever they are; None if none can. `there` is their number
-    by node, a fact of one moment that a template does not have: see `core.scheduling.pods_there`.
+    by node, a fact of one moment that a template does not have: see `core.scheduling.capacity.pods_there`.
     Source: https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/
     """
 

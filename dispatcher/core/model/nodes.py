@@ -167,7 +167,9 @@ class WhyBeside(StrEnum):
 
 
 class Beside(Struct, frozen=True):
-    """A condition on the domain of a node by a label, because of pods that are there: see `core.scheduling.pods_there`.
+    """A condition on the domain of a node by a label, because of pods that are there.
+
+    See `core.scheduling.capacity.pods_there`.
 
     The value of the label must not be one of `domains`, and may be absent; for ATTRACTS it must be one of them. EXCEEDS
     allows no node.

@@ -17,7 +17,7 @@ from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.clock import timestamp
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.cluster_filters import Closed
+from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.values import equal_without
 
 
@@ -47,8 +47,9 @@ class ClusterEvent(StrEnum):
 class ClusterState(Struct, frozen=True):
     """The state of a cluster; two states are equal if history records no difference, whatever their messages.
 
-    `closed_reason` is a reason of `core.scheduling.cluster_filters`, empty if the connection has no problem, None if
-    that is not known now. `said` is the operator's reason for a cordon, `closed_message` the problem of the connection.
+    `closed_reason` is a reason of `core.scheduling.fit.cluster_filters`, empty if the connection has no problem, None
+    if that is not known now. `said` is the operator's reason for a cordon, `closed_message` the problem of the
+    connection.
     """
 
     is_declared: bool = True

@@ -34,26 +34,44 @@ from dispatcher.core.model.incremental import Steps, in_order, in_parts
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pending_reasons import INTERNAL_ERROR
 from dispatcher.core.model.record import HOLDING, Pending, Phase, Record
-from dispatcher.core.scheduling import ordering
-from dispatcher.core.scheduling.advice import Advice, advise_some
-from dispatcher.core.scheduling.cycle import Placed, Preempting
-from dispatcher.core.scheduling.estimate_words import (
+from dispatcher.core.scheduling.cycle import ordering
+from dispatcher.core.scheduling.cycle.cycle import Placed, Preempting
+from dispatcher.core.scheduling.cycle.isolation import (
+    PLAIN,
+    Culprits,
+    alike_in,
+    culprits_by_stand_ins,
+    plain_of,
+)
+from dispatcher.core.scheduling.explain.advice import Advice, advise_some
+from dispatcher.core.scheduling.explain.estimate_words import (
     IN_NO_QUEUE,
     NOT_AMONG_FIRST,
     NOT_SEARCHED,
     TOO_LARGE,
     why_unknown,
 )
-from dispatcher.core.scheduling.estimates import MOST_ESTIMATED, Estimate, estimated_starts
-from dispatcher.core.scheduling.explanation import has_position
-from dispatcher.core.scheduling.isolation import PLAIN, Culprits, alike_in, culprits_by_stand_ins, plain_of
-from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, rules_of, world_of
-from dispatcher.core.scheduling.least_priority import least_priority
-from dispatcher.core.scheduling.repair import AddNodes, AddQuota, AddQuotas, RemoveGangs, RemoveTaints, Repair
-from dispatcher.core.scheduling.repair_words import in_words
+from dispatcher.core.scheduling.explain.estimates import MOST_ESTIMATED, Estimate, estimated_starts
+from dispatcher.core.scheduling.explain.explanation import has_position
+from dispatcher.core.scheduling.explain.leader_snapshot import (
+    ClusterFacts,
+    SchedulingRules,
+    rules_of,
+    world_of,
+)
+from dispatcher.core.scheduling.explain.least_priority import least_priority
+from dispatcher.core.scheduling.explain.repair import (
+    AddNodes,
+    AddQuota,
+    AddQuotas,
+    RemoveGangs,
+    RemoveTaints,
+    Repair,
+)
+from dispatcher.core.scheduling.explain.repair_words import in_words
+from dispatcher.core.scheduling.explain.trials import is_too_large as is_world_too_large
+from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, set_aside
-from dispatcher.core.scheduling.trials import is_too_large as is_world_too_large
-from dispatcher.core.scheduling.world import KnownSnapshots, World
 
 Outlook = Mapping[str, Any]
 """Fields of `status.waiting`, as JSON; absent fields are unknown or empty."""

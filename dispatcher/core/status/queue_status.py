@@ -36,7 +36,7 @@ from dispatcher.core.queues.accounts import Account, TreeQuota, tree_quotas
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
 from dispatcher.core.queues.forest import MOST_LEVELS, TOO_DEEP, Forest, Place
 from dispatcher.core.queues.queue import Sharing, StopPolicy
-from dispatcher.core.scheduling.ordering import is_eligible
+from dispatcher.core.scheduling.cycle.ordering import is_eligible
 from dispatcher.core.scheduling.sharing import division, dominant_share
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.dominant_share import Share

@@ -30,7 +30,7 @@ from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.pods import Pod
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 
 AT_ONCE: Final = 500
 """Records, or pods, that one step counts: about two milliseconds."""

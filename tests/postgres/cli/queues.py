@@ -15,10 +15,10 @@ from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
-from dispatcher.core.scheduling.node_snapshot import Place
-from dispatcher.core.scheduling.world_facts import Cluster
+from dispatcher.core.scheduling.capacity.node_snapshot import Place
+from dispatcher.core.scheduling.explain.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
+from dispatcher.core.scheduling.explain.world_facts import Cluster
+from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore

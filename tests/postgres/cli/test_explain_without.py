@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from dispatcher.core.queues.queue import Queue
-from dispatcher.core.scheduling import trials
-from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
-from dispatcher.core.scheduling.world_facts import Cluster
+from dispatcher.core.scheduling.explain import trials
+from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
+from dispatcher.core.scheduling.explain.world_facts import Cluster
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore

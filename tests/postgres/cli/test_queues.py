@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
+from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore

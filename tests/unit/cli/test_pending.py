@@ -18,9 +18,9 @@ from dispatcher.cli.pending import (
 )
 from dispatcher.core.model.record import Pending
 from dispatcher.core.queues.queue import Queue
-from dispatcher.core.scheduling.explanation import explain
-from dispatcher.core.scheduling.world import World
-from dispatcher.core.scheduling.world_facts import Cluster
+from dispatcher.core.scheduling.explain.explanation import explain
+from dispatcher.core.scheduling.explain.world import World
+from dispatcher.core.scheduling.explain.world_facts import Cluster
 from dispatcher.store.reports import Report
 from tests.builders import NOW, make_core_node, make_gang, make_record
 

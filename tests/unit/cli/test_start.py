@@ -122,7 +122,9 @@ def test_dispatcher_imports_neither_the_object_mapper_of_sqlalchemy_nor_a_second
 
 
 def test_estimated_starts_need_no_parser_of_specs() -> None:
-    found = modules("import dispatcher.store.snapshot_reader, dispatcher.core.scheduling.estimate_words")
+    found = modules(
+        "import dispatcher.store.snapshot_reader, dispatcher.core.scheduling.explain.estimate_words"
+    )
     assert not {"dispatcher.api.schema", "dispatcher.core.kinds.demand", "pydantic"} & found
 
 

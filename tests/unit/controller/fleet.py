@@ -16,7 +16,7 @@ from dispatcher.controller.members.connector import Means, Pace
 from dispatcher.controller.members.fleet import Fleet, FleetCallbacks
 from dispatcher.core.lifecycle.step import Loss
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
-from dispatcher.core.scheduling.cluster_filters import Closed
+from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_node
 from tests.fakes import FakeApiServer, answer, refusal

@@ -13,7 +13,7 @@ import orjson
 from aiohttp import web
 
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.status.clusters import ClusterState
 from dispatcher.errors import SettingsError
 from dispatcher.kube.client import ClusterClient, Json

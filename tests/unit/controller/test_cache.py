@@ -13,7 +13,7 @@ from dispatcher.core.model.incremental import run
 from dispatcher.core.model.pods import Gate, Pod
 from dispatcher.core.model.record import HOLDING, Change, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from tests.builders import (
     at,
     make_awaiting,

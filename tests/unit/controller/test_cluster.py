@@ -16,7 +16,7 @@ from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.record import ObjectRef
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.objects.live_pod_lister import LiveItems
 from tests.builders import at, make_metadata, make_node, make_owner, make_pod, make_record, make_ref

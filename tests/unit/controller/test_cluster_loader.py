@@ -19,7 +19,7 @@ from dispatcher.controller.scheduling.slices import SLICE_SECONDS
 from dispatcher.core.lifecycle import queue_changes, removal
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, attempt_of, make_record
 from tests.unit import workers

@@ -19,7 +19,7 @@ from dispatcher.controller.members.connector import ConnectionCallbacks, Connect
 from dispatcher.controller.members.member import CONNECTING, Member
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.cluster_errors import ErrorCounts
-from dispatcher.core.scheduling.cluster_filters import Closed
+from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.core.status.clusters import ClusterState
 from dispatcher.kube import paging
 from dispatcher.kube.client import ClusterClient

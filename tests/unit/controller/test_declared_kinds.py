@@ -16,7 +16,7 @@ from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.model.record import ObjectRef, Phase
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.objects.appwrappers import NO_ANNOTATIONS, decode
 from tests.builders import make_appwrapper, make_metadata, make_owner, make_record, make_template

@@ -16,7 +16,7 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.upkeep.field_check import ANSWER_SECONDS, FieldCheck
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal
 from dispatcher.core.model.record import Change, Record
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from tests.builders import (
     WAITS,
     at,

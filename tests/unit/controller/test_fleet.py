@@ -21,7 +21,7 @@ from dispatcher.core.model.cluster_errors import NO_ERRORS, ErrorCounts
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.cluster_filters import Closed
+from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from tests.builders import QUEUED_CLASS, at
 from tests.fakes import answer, never, refusal
 from tests.unit.controller.fleet import FAILS, Bench, bench, idle, undeclared

@@ -18,10 +18,10 @@ from dispatcher.core.kinds.pods.pod_defaults import NO_DEFAULTS, ClusterDefaults
 from dispatcher.core.model.pending_reasons import NOT_CONNECTED
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules
-from dispatcher.core.scheduling.world_facts import Cluster
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.explain.leader_snapshot import ClusterFacts, SchedulingRules
+from dispatcher.core.scheduling.explain.world_facts import Cluster
+from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.store.snapshot_document import document_of, facts_of
 from tests.builders import CREATED, make_appwrapper, make_template
 from tests.fakes import FakeApiServer, answer, client_of, refusal

@@ -18,8 +18,8 @@ from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim
-from dispatcher.core.scheduling.capacity_ledger import FitMode
-from dispatcher.core.scheduling.isolation import BARRED_FOR
+from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
+from dispatcher.core.scheduling.cycle.isolation import BARRED_FOR
 from dispatcher.core.status.outlook import positions
 from dispatcher.errors import StoreUnavailable
 from dispatcher.kube.client import ClusterClient
@@ -117,8 +117,8 @@ async def test_exception_about_one_gang_at_any_function_of_the_core_stops_no_oth
     assert await stopped_by(server, client, case, names, has_queues=has_queues) == []
 
 
-FIT = "dispatcher.core.scheduling.fit.fit"
-TAKE = "dispatcher.core.scheduling.capacity_snapshot.CapacitySnapshot.take"
+FIT = "dispatcher.core.scheduling.fit.fit.fit"
+TAKE = "dispatcher.core.scheduling.capacity.capacity_snapshot.CapacitySnapshot.take"
 
 
 @pytest.mark.parametrize("has_queues", [False, True], ids=["one-queue", "queues"])
@@ -157,7 +157,7 @@ async def test_half_taken_capacity_of_a_plan_that_raised_is_given_to_others(
     canary = make_record(name="large", gang=make_gang(cpu=3_900), enqueue_seq=3)
     world.cache.put(canary)
     one = scheduler(world, has_queues=has_queues)
-    node = "dispatcher.core.scheduling.node_snapshot.NodeSnapshot.take"
+    node = "dispatcher.core.scheduling.capacity.node_snapshot.NodeSnapshot.take"
     with injected(injection.Gang(tenant, raising=node)):
         await one._cycle_safely()  # noqa: SLF001  # the loop's body
     assert world.record("uid-of-large").phase is Phase.DISPATCHING
@@ -189,9 +189,9 @@ async def test_lack_of_memory_and_of_the_store_are_no_fault_of_a_gang(world: Wor
 @pytest.mark.parametrize(
     "raising",
     [
-        "dispatcher.core.scheduling.ordering.rank",
-        "dispatcher.core.scheduling.ordering.is_eligible",
-        "dispatcher.core.scheduling.ordering.effective_priority",
+        "dispatcher.core.scheduling.cycle.ordering.rank",
+        "dispatcher.core.scheduling.cycle.ordering.is_eligible",
+        "dispatcher.core.scheduling.cycle.ordering.effective_priority",
     ],
 )
 def test_exception_about_the_position_of_one_gang_leaves_all_other_positions(raising: str) -> None:
@@ -204,7 +204,7 @@ def test_exception_about_the_position_of_one_gang_leaves_all_other_positions(rai
     assert tenant.uid not in found.outlooks
 
 
-PLACE_OF_GROWTH = "dispatcher.core.scheduling.grants.gangs_of"
+PLACE_OF_GROWTH = "dispatcher.core.scheduling.growth.grants.gangs_of"
 
 
 @pytest.mark.parametrize("has_queues", [False, True], ids=["one-queue", "queues"])

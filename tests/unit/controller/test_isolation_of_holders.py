@@ -20,8 +20,8 @@ from dispatcher.core.model.record import Growth, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim
-from dispatcher.core.scheduling.capacity_ledger import FitMode
-from dispatcher.core.scheduling.isolation import BARRED_FOR
+from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
+from dispatcher.core.scheduling.cycle.isolation import BARRED_FOR
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, attempt_of, make_blocked, make_gang, make_record
 from tests.fakes import FakeApiServer

@@ -21,10 +21,10 @@ from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.isolation import BARRED_FOR
-from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.cycle.isolation import BARRED_FOR
+from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.status import outlook
 from dispatcher.core.status.outlook import UNKNOWN, Outlook
 from tests.builders import WAITS, at, make_core_node, make_gang, make_record
@@ -154,8 +154,8 @@ async def test_exception_about_one_gang_at_any_function_of_the_core_hides_no_oth
     assert await hidden_by(case, names, has_queues=has_queues) == []
 
 
-FIT = "dispatcher.core.scheduling.fit.fit"
-TAKE = "dispatcher.core.scheduling.capacity_snapshot.CapacitySnapshot.take"
+FIT = "dispatcher.core.scheduling.fit.fit.fit"
+TAKE = "dispatcher.core.scheduling.capacity.capacity_snapshot.CapacitySnapshot.take"
 
 
 @pytest.mark.parametrize("raising", [FIT, TAKE])

@@ -27,8 +27,8 @@ from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.cluster_errors import ErrorCounts
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.status.clusters import ClusterState, MemberState
 from dispatcher.core.status.samples import LedgerReading
 from dispatcher.kube.client import ClusterClient

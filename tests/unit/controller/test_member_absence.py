@@ -17,9 +17,9 @@ from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.snapshot_keeper import facts_of, states_of
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.requirements import ANYWHERE
-from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.cycle import Impossible, Placed, plan
-from dispatcher.core.scheduling.leader_snapshot import SchedulingRules, world_of
+from dispatcher.core.scheduling.cycle.cycle import Impossible, Placed, plan
+from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules, world_of
+from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.kube.client import ClusterClient
 from dispatcher.store.snapshot_document import document_of
 from dispatcher.store.snapshot_document import facts_of as read_facts

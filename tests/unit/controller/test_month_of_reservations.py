@@ -15,7 +15,7 @@ from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, QueueingStrategy, Quota, Reclaim, WithinQueue
-from dispatcher.core.scheduling.backfill_reservation import Reservation
+from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.probes import Metrics
 from tests.builders import at, make_core_node

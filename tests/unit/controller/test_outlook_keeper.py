@@ -16,9 +16,9 @@ from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.status import outlook
 from dispatcher.core.status.outlook import (
     MOST_ADVISED_OF_A_QUEUE,

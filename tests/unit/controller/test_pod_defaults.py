@@ -17,7 +17,7 @@ from dispatcher.controller.members.pod_defaults import ANSWER_SECONDS, PAUSE_SEC
 from dispatcher.core.kinds.pods.pod_defaults import ClusterDefaults, PodDefaults
 from dispatcher.core.model.record import Phase
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from tests.builders import make_appwrapper, make_template
 from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal
 from tests.unit.controller.world import World

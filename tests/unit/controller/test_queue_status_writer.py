@@ -19,7 +19,7 @@ from dispatcher.core.model.record import Phase
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue, read_dispatch_queue
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.status.conditions import Shown, project
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_record, make_snapshot, make_snapshots

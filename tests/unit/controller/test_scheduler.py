@@ -14,7 +14,7 @@ from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.probes import Metrics
 from tests.builders import at, attempt_of, make_gang, make_record
 from tests.unit.controller.world import World

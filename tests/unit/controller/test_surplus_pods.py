@@ -20,8 +20,8 @@ from dispatcher.core.model.potential import PotentialPool
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Attempt, Growth, Phase
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.gangs import active_gang
 from dispatcher.core.scheduling.sharing.surplus import Parts, by_gang, split
 from dispatcher.kube.client import ClusterClient

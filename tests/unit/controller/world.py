@@ -37,7 +37,7 @@ from dispatcher.core.model.seals import Seals
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Access
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.status.outlook import Outlook
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.objects.appwrappers import AppWrapperView, decode

@@ -25,11 +25,11 @@ ALLOWED = {
     "dispatcher.core.kinds.manifest._with_pods_marked": IN_A_TEMPLATE,
     "dispatcher.core.kinds.pods.pod_defaults._defaulted": IN_A_TEMPLATE,
     "dispatcher.core.kinds.template_fields._dropped": IN_A_TEMPLATE,
-    "dispatcher.core.scheduling.node_traits.Traits._mask": "a mask of one constraint needs that of all usable nodes",
-    "dispatcher.core.scheduling.node_traits.Traits._find_mask": "as `_mask`",
-    "dispatcher.core.scheduling.node_traits.Traits.usable": "as `_mask`",
-    "dispatcher.core.scheduling.spread._Tree._settled": "at most `MOST_LOWERINGS` levels are lowered",
-    "dispatcher.core.scheduling.spread._Tree._lowered": "at most `MOST_LOWERINGS` levels are lowered",
+    "dispatcher.core.scheduling.placement.node_traits.Traits._mask": "a mask needs that of all usable nodes",
+    "dispatcher.core.scheduling.placement.node_traits.Traits._find_mask": "as `_mask`",
+    "dispatcher.core.scheduling.placement.node_traits.Traits.usable": "as `_mask`",
+    "dispatcher.core.scheduling.placement.spread._Tree._settled": "at most `MOST_LOWERINGS` levels are lowered",
+    "dispatcher.core.scheduling.placement.spread._Tree._lowered": "at most `MOST_LOWERINGS` levels are lowered",
 }
 """The functions that call themselves, and what bounds the depth of each."""
 

@@ -33,14 +33,14 @@ from dispatcher.core.queues.queue import (
     WhileBorrowing,
     WithinQueue,
 )
-from dispatcher.core.scheduling.backfill_reservation import Before, Reservation
-from dispatcher.core.scheduling.capacity_ledger import FitMode
-from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
-from dispatcher.core.scheduling.node_snapshot import Place
+from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
+from dispatcher.core.scheduling.capacity.node_snapshot import Place
+from dispatcher.core.scheduling.explain.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
+from dispatcher.core.scheduling.explain.world_facts import Cluster
+from dispatcher.core.scheduling.fit.backfill_reservation import Before, Reservation
+from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.core.scheduling.sharing.quota_reservations import QuotaReservations
 from dispatcher.core.scheduling.sharing.surplus import Surplus
-from dispatcher.core.scheduling.world_facts import Cluster
 from dispatcher.errors import StoreError
 from dispatcher.store.snapshot_document import VERSION, document_of, facts_of
 from tests.builders import NOW

@@ -3,7 +3,7 @@
 This module reads required terms only. A topology spread constraint counts if it selects the pods of the template
 itself, by the labels of the template and the labels that known operators add. A term of affinity or anti-affinity is
 read as a rule among the pods of the template, as one between these and the pods of other templates, and as a term about
-the pods that are there (`core.scheduling.pods_there`). kube-scheduler alone checks host ports and volumes.
+the pods that are there (`core.scheduling.capacity.pods_there`). kube-scheduler alone checks host ports and volumes.
 A term that the API server would refuse raises `TemplateError`.
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/,
 https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/ and `ValidateNodeSelector`,

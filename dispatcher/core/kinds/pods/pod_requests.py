@@ -3,7 +3,7 @@
 `pod_requests` works on pod templates, as users write them. A LimitRange's defaults and a RuntimeClass's overhead are
 added to pods only at their creation; `pod_defaults` puts them into templates. `live_pod_requests` works on pods: after
 an in-place resize the status has the amounts that are granted. The `pods` resource is left out (see
-`core.scheduling.capacity_ledger`).
+`core.scheduling.capacity.capacity_ledger`).
 """
 
 from __future__ import annotations

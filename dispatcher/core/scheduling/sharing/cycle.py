@@ -41,19 +41,8 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.access import take
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import QueueingStrategy, Sharing, StopPolicy
-from dispatcher.core.scheduling import explain
-from dispatcher.core.scheduling.backfill import Backfills, Sites
-from dispatcher.core.scheduling.backfill_reservation import Reservation, noted, noted_quota
-from dispatcher.core.scheduling.cluster_filters import (
-    ClusterSnapshot,
-    has_members,
-    rejection,
-    required,
-    score,
-    score_of_request,
-)
-from dispatcher.core.scheduling.cluster_room import ClusterRoom
-from dispatcher.core.scheduling.cycle import (
+from dispatcher.core.scheduling.cycle import refused as explain
+from dispatcher.core.scheduling.cycle.cycle import (
     Impossible,
     NotEvaluated,
     Outcome,
@@ -61,7 +50,7 @@ from dispatcher.core.scheduling.cycle import (
     Preempting,
     Waiting,
 )
-from dispatcher.core.scheduling.explain import (
+from dispatcher.core.scheduling.cycle.refused import (
     ClusterShortfall,
     Refused,
     short_when_empty,
@@ -69,8 +58,19 @@ from dispatcher.core.scheduling.explain import (
     why_no_other,
     why_no_request,
 )
-from dispatcher.core.scheduling.fit import shortfall_in_empty
-from dispatcher.core.scheduling.search_budget import STEPS_OF_TRIAL, SearchBudget, steps_so_far
+from dispatcher.core.scheduling.cycle.search_budget import STEPS_OF_TRIAL, SearchBudget, steps_so_far
+from dispatcher.core.scheduling.fit.backfill import Backfills, Sites
+from dispatcher.core.scheduling.fit.backfill_reservation import Reservation, noted, noted_quota
+from dispatcher.core.scheduling.fit.cluster_filters import (
+    ClusterSnapshot,
+    has_members,
+    rejection,
+    required,
+    score,
+    score_of_request,
+)
+from dispatcher.core.scheduling.fit.cluster_room import ClusterRoom
+from dispatcher.core.scheduling.fit.fit import shortfall_in_empty
 from dispatcher.core.scheduling.sharing import division, dominant_share
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches

@@ -24,7 +24,7 @@ from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.accounts import Account, Amounts, below_common_ancestor, common_length
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import Sharing
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, has_members
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot, has_members
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.search import Enough, Found, Search, Taken, children_with
 

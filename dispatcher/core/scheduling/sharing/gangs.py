@@ -18,7 +18,7 @@ from dispatcher.core.model.record import ACTIVE, HOLDING, Attempt, Phase, Record
 from dispatcher.core.model.resources import NOTHING, PODS, Resources
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import Order
-from dispatcher.core.scheduling import ordering
+from dispatcher.core.scheduling.cycle import ordering
 
 RecentUse = Mapping[tuple[str, str], Fraction]
 """The recent use of each namespace in each leaf, by leaf and namespace."""

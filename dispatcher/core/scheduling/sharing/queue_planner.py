@@ -16,11 +16,11 @@ from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.scheduling.backfill import Backfills
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.ordering import is_eligible
-from dispatcher.core.scheduling.pending_queue import TAKEN_IN_AT_ONCE, Changes
-from dispatcher.core.scheduling.search_budget import SearchBudget
+from dispatcher.core.scheduling.cycle.ordering import is_eligible
+from dispatcher.core.scheduling.cycle.pending_queue import TAKEN_IN_AT_ONCE, Changes
+from dispatcher.core.scheduling.cycle.search_budget import SearchBudget
+from dispatcher.core.scheduling.fit.backfill import Backfills
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts, QueueNews
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, RecentUse, charged_in

@@ -15,10 +15,10 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.pod_terms import NO_TERMS, TermIndex
 from dispatcher.core.model.record import Record, Shape
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.equivalence_classes import known_repelling
-from dispatcher.core.scheduling.gang_class import GangClass
-from dispatcher.core.scheduling.pods_there import repelled_by
+from dispatcher.core.scheduling.capacity.pods_there import repelled_by
+from dispatcher.core.scheduling.cycle.gang_class import GangClass
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.fit.equivalence_classes import known_repelling
 from dispatcher.core.scheduling.sharing.gangs import PendingGang, count_preemptions
 from dispatcher.core.scheduling.sharing.room_classes import RoomClass, RoomClasses
 

@@ -25,9 +25,9 @@ from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import QueueingStrategy, Reclaim
-from dispatcher.core.scheduling.backfill import Backfills, Sites, State
-from dispatcher.core.scheduling.backfill_reservation import Option, Reservation, Rest
-from dispatcher.core.scheduling.estimated_ends import LAST_RESORT, estimated_end
+from dispatcher.core.scheduling.fit.backfill import Backfills, Sites, State
+from dispatcher.core.scheduling.fit.backfill_reservation import Option, Reservation, Rest
+from dispatcher.core.scheduling.fit.estimated_ends import LAST_RESORT, estimated_end
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger
 

@@ -25,10 +25,10 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.access import why_not_served
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import QueueingStrategy, Sharing, StopPolicy
-from dispatcher.core.scheduling.cluster_room import ClusterRoom
-from dispatcher.core.scheduling.cycle import Impossible, Outcome, Waiting, not_evaluated, not_found
-from dispatcher.core.scheduling.explain import ClusterShortfall, Refused, short_of_room
-from dispatcher.core.scheduling.fit import Shortfall
+from dispatcher.core.scheduling.cycle.cycle import Impossible, Outcome, Waiting, not_evaluated, not_found
+from dispatcher.core.scheduling.cycle.refused import ClusterShortfall, Refused, short_of_room
+from dispatcher.core.scheduling.fit.cluster_room import ClusterRoom
+from dispatcher.core.scheduling.fit.fit import Shortfall
 from dispatcher.core.scheduling.sharing.gangs import PendingGang
 from dispatcher.core.scheduling.sharing.news import Unplaced
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger

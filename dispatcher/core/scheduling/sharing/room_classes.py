@@ -21,11 +21,11 @@ from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import Shape
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.affected_classes import AffectedClasses
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.equivalence_classes import Classes, ClassKey
-from dispatcher.core.scheduling.explain import ClusterShortfall, Refused
-from dispatcher.core.scheduling.gang_class import GangClass
+from dispatcher.core.scheduling.cycle.gang_class import GangClass
+from dispatcher.core.scheduling.cycle.refused import ClusterShortfall, Refused
+from dispatcher.core.scheduling.fit.affected_classes import AffectedClasses
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.fit.equivalence_classes import Classes, ClassKey
 
 Pods = tuple[object, ...]
 """The terms about pods that concern the gangs of a class, by the labels of their pods."""

@@ -18,8 +18,8 @@ from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account
 from dispatcher.core.queues.forest import Forest, Place
-from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.fit import fits
+from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
+from dispatcher.core.scheduling.fit.fit import fits
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
 

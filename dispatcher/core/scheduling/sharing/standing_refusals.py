@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dispatcher.core.model.incremental import Steps, in_parts, release
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Order, QueueingStrategy, Reclaim, WithinQueue
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.gang_class import Key
+from dispatcher.core.scheduling.cycle.gang_class import Key
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.news import Unplaced
 from dispatcher.core.scheduling.sharing.queued_gangs import QueueClass, QueuedGangs
 from dispatcher.core.scheduling.sharing.room_classes import Leaving, RoomClass, RoomStates

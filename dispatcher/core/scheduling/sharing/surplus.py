@@ -27,9 +27,9 @@ from dispatcher.core.model.incremental import Steps, run
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection, required
-from dispatcher.core.scheduling.cluster_room import ClusterRoom
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot, rejection, required
+from dispatcher.core.scheduling.fit.cluster_room import ClusterRoom
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Part, leaving_by_cluster
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.queues.queue import Sharing
-from dispatcher.core.scheduling.gang_class import Key
+from dispatcher.core.scheduling.cycle.gang_class import Key
 from dispatcher.core.scheduling.sharing import division, dominant_share
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.gangs import NO_USE, PendingGang, Rank, RecentUse, recent_use

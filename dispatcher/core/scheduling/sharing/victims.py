@@ -28,9 +28,9 @@ from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import is_device
 from dispatcher.core.queues.forest import Place
 from dispatcher.core.queues.queue import Reclaim, Sharing, WithinQueue
-from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cluster_room import ClusterRoom
-from dispatcher.core.scheduling.fit import fit, fits
+from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
+from dispatcher.core.scheduling.fit.cluster_room import ClusterRoom
+from dispatcher.core.scheduling.fit.fit import fit, fits
 from dispatcher.core.scheduling.sharing import division, dominant_share, priority
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches, SearchKind

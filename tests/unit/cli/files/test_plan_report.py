@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from dispatcher.cli.files.plan_report import PlanReport
-from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from tests.commands import Ran, Run, runner
 
 Json = dict[str, Any]

@@ -11,7 +11,7 @@ from dispatcher import errors
 from dispatcher.cli.people.author import AuthorClient, AuthorFacts, HubFacts
 from dispatcher.core.intake.proposal import Proposal, propose
 from dispatcher.core.kinds.pods.pod_defaults import PodDefaults
-from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
+from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.questions import SELF_PATH

@@ -15,10 +15,15 @@ from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Condition, Phase
 from dispatcher.core.queues.queue import Queue, Quota, StopPolicy
-from dispatcher.core.scheduling.explanation import CordonedNodes, explain
-from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, running_gang, world_of
-from dispatcher.core.scheduling.world import World
-from dispatcher.core.scheduling.world_facts import Cluster
+from dispatcher.core.scheduling.explain.explanation import CordonedNodes, explain
+from dispatcher.core.scheduling.explain.leader_snapshot import (
+    ClusterFacts,
+    SchedulingRules,
+    running_gang,
+    world_of,
+)
+from dispatcher.core.scheduling.explain.world import World
+from dispatcher.core.scheduling.explain.world_facts import Cluster
 from tests.builders import NOW, attempt_of, make_core_node, make_gang, make_record
 
 QUEUES = (

@@ -27,7 +27,7 @@ from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Queue
-from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
+from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
 from tests.builders import CREATED, NOW, make_template
 
 Json = dict[str, Any]

@@ -17,7 +17,7 @@ from dispatcher.core.model.record import Change, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue
-from dispatcher.core.scheduling.ordering import in_order
+from dispatcher.core.scheduling.cycle.ordering import in_order
 from tests.builders import CREATED, NOW, WAITS, at, make_gang, make_record, make_submission
 
 Step = Callable[[Record, float], Change | None]

@@ -24,7 +24,7 @@ from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue
-from dispatcher.core.scheduling.ordering import is_eligible
+from dispatcher.core.scheduling.cycle.ordering import is_eligible
 from tests.builders import NOW, at, make_blocked, make_record
 from tests.unit.core.lifecycle.dispatched import step_of
 

@@ -20,7 +20,7 @@ from dispatcher.core.lifecycle.transitions import TRANSITIONS
 from dispatcher.core.model.growth import GrowthRequest, PodRef, Shrinking
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import ACTIVE, HOLDING, Change, Condition, ObjectRef, Pending, Phase, Record
-from dispatcher.core.scheduling.ordering import is_eligible
+from dispatcher.core.scheduling.cycle.ordering import is_eligible
 from dispatcher.core.status.conditions import Shown, project
 from tests.builders import NOW, attempt_of, make_gang, make_ref, make_submission
 

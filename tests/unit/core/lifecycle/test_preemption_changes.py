@@ -20,7 +20,7 @@ from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.preemption import MOST_REMEMBERED, Reason
 from dispatcher.core.model.record import ACTIVE, Change, NotedIssue, Pending, Phase, Record
-from dispatcher.core.scheduling.ordering import is_eligible, rank
+from dispatcher.core.scheduling.cycle.ordering import is_eligible, rank
 from tests.builders import (
     WAITS,
     at,

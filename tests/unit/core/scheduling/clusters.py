@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.model.cluster_errors import ErrorCounts
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
-from dispatcher.core.scheduling.cluster_filters import Closed
+from dispatcher.core.scheduling.fit.cluster_filters import Closed
 
 JOB = ("batch/v1", "Job")
 RAY = ("ray.io/v1", "RayCluster")

@@ -11,8 +11,8 @@ from math import inf
 from random import Random
 from typing import Any
 
-from dispatcher.core.scheduling.cycle import Placed, Preempting
-from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.cycle.cycle import Placed, Preempting
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.model.quantity import amount
-from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
 
 Json = dict[str, Any]
 

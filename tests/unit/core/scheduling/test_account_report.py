@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from dispatcher.core.scheduling.explanation import Explanation, explain
-from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.explain.explanation import Explanation, explain
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.account_report import NEVER_PREEMPTS
 
 WORLD = """

@@ -17,16 +17,16 @@ from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pending_reasons import DEVICE_CLAIMS_NOT_COUNTED
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling import advice as advice_module
-from dispatcher.core.scheduling import trials
-from dispatcher.core.scheduling.advice import MOST_REPAIRS, NO_ADVICE, Advice, advise
-from dispatcher.core.scheduling.capacity_ledger import FitMode
-from dispatcher.core.scheduling.cycle import Placed
-from dispatcher.core.scheduling.node_shapes import own_shapes, shapes_of
-from dispatcher.core.scheduling.repair import AddNodes
-from dispatcher.core.scheduling.scenario import parse_scenario
-from dispatcher.core.scheduling.world import KnownSnapshots, World
-from dispatcher.core.scheduling.world_facts import NoNode
+from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
+from dispatcher.core.scheduling.cycle.cycle import Placed
+from dispatcher.core.scheduling.explain import advice as advice_module
+from dispatcher.core.scheduling.explain import trials
+from dispatcher.core.scheduling.explain.advice import MOST_REPAIRS, NO_ADVICE, Advice, advise
+from dispatcher.core.scheduling.explain.node_shapes import own_shapes, shapes_of
+from dispatcher.core.scheduling.explain.repair import AddNodes
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
+from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
+from dispatcher.core.scheduling.explain.world_facts import NoNode
 from tests.unit.core.scheduling.scenarios import documents, repaired, with_one_less
 
 Json = dict[str, Any]

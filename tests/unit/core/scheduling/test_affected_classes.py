@@ -18,13 +18,13 @@ from dispatcher.core.model.potential import PotentialPool
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling import affected_classes
-from dispatcher.core.scheduling.affected_classes import LARGEST, MOST_COLUMNS, AffectedClasses
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
-from dispatcher.core.scheduling.cycle import CycleState, plan
-from dispatcher.core.scheduling.ordering import in_order
-from dispatcher.core.scheduling.pending_queue import PendingQueue
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle.cycle import CycleState, plan
+from dispatcher.core.scheduling.cycle.ordering import in_order
+from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.fit import affected_classes
+from dispatcher.core.scheduling.fit.affected_classes import LARGEST, MOST_COLUMNS, AffectedClasses
+from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from tests.builders import at, make_record
 
 TAINT = Taint("gpu", "", "NoSchedule")

@@ -15,8 +15,10 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.backfill import Backfill, Running, State
-from dispatcher.core.scheduling.backfill_reservation import (
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.cycle.cycle import Impossible, Outcome, Placed, Waiting, plan
+from dispatcher.core.scheduling.fit.backfill import Backfill, Running, State
+from dispatcher.core.scheduling.fit.backfill_reservation import (
     Awaited,
     Before,
     Bounds,
@@ -27,10 +29,8 @@ from dispatcher.core.scheduling.backfill_reservation import (
     noted,
     rest_after,
 )
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
-from dispatcher.core.scheduling.estimated_ends import LAST_RESORT, End, estimated_end, soonest, stated_end
+from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
+from dispatcher.core.scheduling.fit.estimated_ends import LAST_RESORT, End, estimated_end, soonest, stated_end
 from tests.builders import at, attempt_of, make_gang, make_record, make_snapshot, make_snapshots
 from tests.unit.core.scheduling.month import HOUR, MINUTE, cpus, make_cluster
 

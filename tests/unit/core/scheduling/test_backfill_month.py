@@ -12,11 +12,11 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.backfill_reservation import Bounds, Reservation
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cycle import Placed, Waiting, plan
-from dispatcher.core.scheduling.estimated_ends import LAST_RESORT, End, soonest_on
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
+from dispatcher.core.scheduling.cycle.cycle import Placed, Waiting, plan
+from dispatcher.core.scheduling.fit.backfill_reservation import Bounds, Reservation
+from dispatcher.core.scheduling.fit.estimated_ends import LAST_RESORT, End, soonest_on
 from tests.builders import NOW, at, make_gang, make_record, make_snapshots
 from tests.unit.core.scheduling.month import FOREVER, HOUR, MINUTE, STARVATION, World, make_cluster, stream
 

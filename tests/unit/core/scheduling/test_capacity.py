@@ -8,7 +8,7 @@ from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pods import Pod, PodCounts, PodPhase
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from tests.unit.core.scheduling.capacity_definition import account
 
 GPU_TAINT = Taint("gpu", "", "NoSchedule")

@@ -14,8 +14,8 @@ from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pods import Gate, Pod, PodCounts, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
-from dispatcher.core.scheduling.appwrapper_share import count_pods
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.appwrapper_share import count_pods
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from tests.unit.core.scheduling.capacity_definition import account, attainable
 
 GPU = Taint("gpu", "", "NoSchedule")

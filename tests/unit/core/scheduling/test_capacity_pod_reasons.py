@@ -12,7 +12,7 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Pod, PodCounts, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from tests.unit.core.scheduling.capacity_definition import account
 
 AWAY = Node("away", NOTHING, usable=False, ready=False)

@@ -11,7 +11,7 @@ from dispatcher.api.selector import EVERYTHING, parse_selector
 from dispatcher.core.model.cluster_errors import ErrorCounts
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.cluster_filters import (
+from dispatcher.core.scheduling.fit.cluster_filters import (
     Closed,
     ClusterSnapshot,
     Score,

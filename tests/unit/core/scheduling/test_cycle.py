@@ -19,10 +19,9 @@ from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Access, Queue, QueueingStrategy
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
-from dispatcher.core.scheduling.cycle import (
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
+from dispatcher.core.scheduling.cycle.cycle import (
     SOME_TIME,
     Impossible,
     Outcome,
@@ -31,11 +30,12 @@ from dispatcher.core.scheduling.cycle import (
     has_its_queues,
     plan,
 )
-from dispatcher.core.scheduling.explain import ClusterShortfall, rejection_of
-from dispatcher.core.scheduling.fit import Shortfall
-from dispatcher.core.scheduling.isolation import plan_in_one_queue
-from dispatcher.core.scheduling.pending_queue import PendingQueue
-from dispatcher.core.scheduling.recheck import still_fitting
+from dispatcher.core.scheduling.cycle.isolation import plan_in_one_queue
+from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.cycle.recheck import still_fitting
+from dispatcher.core.scheduling.cycle.refused import ClusterShortfall, rejection_of
+from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
+from dispatcher.core.scheduling.fit.fit import Shortfall
 from tests.builders import make_core_node, make_gang, make_record, make_snapshot, make_snapshots
 
 GPU_ONLY = Taint("gpu", "", "NoSchedule")

@@ -14,14 +14,14 @@ from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Outcome, Placed, Waiting, plan
-from dispatcher.core.scheduling.estimated_ends import LAST_RESORT, soonest_on
-from dispatcher.core.scheduling.fit import assignment_in_empty, fit_in_both, fits, fits_in_empty
-from dispatcher.core.scheduling.leader_snapshot import running_gang
-from dispatcher.core.scheduling.pending_queue import PendingQueue
-from dispatcher.core.scheduling.recheck import still_fitting
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed, Waiting, plan
+from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.cycle.recheck import still_fitting
+from dispatcher.core.scheduling.explain.leader_snapshot import running_gang
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.fit.estimated_ends import LAST_RESORT, soonest_on
+from dispatcher.core.scheduling.fit.fit import assignment_in_empty, fit_in_both, fits, fits_in_empty
 from dispatcher.core.scheduling.sharing.gangs import active_gang
 from dispatcher.core.status.samples import Moment, reading_of
 from tests.builders import at, attempt_of, make_core_node, make_gang, make_record

@@ -20,12 +20,18 @@ from dispatcher.core.queues.queue import (
     Reclaim,
     StopPolicy,
 )
-from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.estimate_words import why_unknown
-from dispatcher.core.scheduling.estimates import Estimate, Estimates, UnknownStart, Why, estimated_starts
-from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, world_of
-from dispatcher.core.scheduling.world import World
-from dispatcher.core.scheduling.world_facts import Cluster
+from dispatcher.core.scheduling.explain.estimate_words import why_unknown
+from dispatcher.core.scheduling.explain.estimates import (
+    Estimate,
+    Estimates,
+    UnknownStart,
+    Why,
+    estimated_starts,
+)
+from dispatcher.core.scheduling.explain.leader_snapshot import ClusterFacts, SchedulingRules, world_of
+from dispatcher.core.scheduling.explain.world import World
+from dispatcher.core.scheduling.explain.world_facts import Cluster
+from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from tests.builders import NOW, at, attempt_of, make_awaiting, make_core_node, make_gang, make_record
 
 GPU = "nvidia.com/gpu"

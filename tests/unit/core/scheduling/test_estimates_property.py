@@ -16,16 +16,16 @@ from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import removal
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.queue import Queue, QueueingStrategy, Quota
-from dispatcher.core.scheduling.backfill import Backfill, Backfills, Running
-from dispatcher.core.scheduling.backfill_reservation import Bounds
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Placed
-from dispatcher.core.scheduling.estimated_ends import stated_end
-from dispatcher.core.scheduling.estimates import Estimate, UnknownStart, Why, estimated_starts
-from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, world_of
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle.cycle import Placed
+from dispatcher.core.scheduling.explain.estimates import Estimate, UnknownStart, Why, estimated_starts
+from dispatcher.core.scheduling.explain.leader_snapshot import ClusterFacts, SchedulingRules, world_of
+from dispatcher.core.scheduling.explain.world_facts import Cluster
+from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills, Running
+from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.fit.estimated_ends import stated_end
 from dispatcher.core.scheduling.sharing.cycle import Drained
-from dispatcher.core.scheduling.world_facts import Cluster
 from tests.builders import NOW, make_core_node, make_gang, make_record
 
 MINUTE = timedelta(minutes=1)

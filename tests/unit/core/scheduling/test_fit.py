@@ -17,9 +17,9 @@ from dispatcher.core.model.nodes import (
 )
 from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.fit import Shortfall, fit, fits_in_empty, shortfall_in_empty
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
+from dispatcher.core.scheduling.fit.fit import Shortfall, fit, fits_in_empty, shortfall_in_empty
 
 GPU = "nvidia.com/gpu"
 RESERVED = Taint("team", "a", "NoSchedule")

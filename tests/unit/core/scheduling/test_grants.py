@@ -35,10 +35,10 @@ from dispatcher.core.queues.queue import (
     Sharing,
     StopPolicy,
 )
-from dispatcher.core.scheduling.backfill_reservation import Reservation
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
-from dispatcher.core.scheduling.grants import (
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
+from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
+from dispatcher.core.scheduling.growth.grants import (
     Grant,
     GrantFacts,
     Growing,
@@ -46,8 +46,8 @@ from dispatcher.core.scheduling.grants import (
     decide_in_steps,
     goes_first,
 )
+from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
 from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang
-from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
 from tests.builders import at, attempt_of, make_gang, make_record
 
 ASKED_AT = 100

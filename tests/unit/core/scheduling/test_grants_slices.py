@@ -17,12 +17,12 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Gate, Pod
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.grants import Grant, GrantFacts, Growing, change_of, decide_in_steps
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.growth.grants import Grant, GrantFacts, Growing, change_of, decide_in_steps
+from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.surplus import given_up, in_parts, surplus_of
-from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
 from tests.builders import at, attempt_of, make_record
 
 CPU = Resources({"cpu": 1000})

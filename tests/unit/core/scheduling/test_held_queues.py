@@ -20,10 +20,10 @@ from dispatcher.core.queues.declared_queues import (
     read_dispatch_queue,
 )
 from dispatcher.core.queues.queue import Queue
-from dispatcher.core.scheduling.cycle import Impossible, Placed, Preempting, Waiting
-from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.cycle.cycle import Impossible, Placed, Preempting, Waiting
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
+from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.sharing.cycle import Drained
-from dispatcher.core.scheduling.world import World
 from tests.unit.core.scheduling.queue_answers import answer_of
 from tests.unit.core.scheduling.queue_worlds import random_document
 

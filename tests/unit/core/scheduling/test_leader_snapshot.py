@@ -31,24 +31,24 @@ from dispatcher.core.model.record import HOLDING, RESERVATION, Attempt, Phase, R
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.queue import Access, Order, Queue, QueueingStrategy, Quota
-from dispatcher.core.scheduling import cycle, ordering
-from dispatcher.core.scheduling.backfill_reservation import Reservation
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Outcome, Placed, Waiting
-from dispatcher.core.scheduling.leader_snapshot import (
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
+from dispatcher.core.scheduling.capacity.node_snapshot import Place
+from dispatcher.core.scheduling.capacity.queued_terms import followed_by
+from dispatcher.core.scheduling.cycle import cycle, ordering
+from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed, Waiting
+from dispatcher.core.scheduling.explain.leader_snapshot import (
     ClusterFacts,
     OwnedPods,
     SchedulingRules,
     count_pods_by_place,
     world_of,
 )
-from dispatcher.core.scheduling.node_snapshot import Place
-from dispatcher.core.scheduling.queued_terms import followed_by
+from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
+from dispatcher.core.scheduling.explain.world_facts import Cluster
+from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
-from dispatcher.core.scheduling.world import KnownSnapshots, World
-from dispatcher.core.scheduling.world_facts import Cluster
 from tests.builders import NOW, at, make_core_node, make_gang, make_record
 from tests.unit.core.scheduling.clusters import KNOWN, WHERES, Known
 

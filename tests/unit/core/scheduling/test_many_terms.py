@@ -11,8 +11,8 @@ from dispatcher.core.model.nodes import HOSTNAME, LabelOperator, LabelRequiremen
 from dispatcher.core.model.pod_terms import PodSort, PodTerm, TermIndex
 from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.pending_queue import PendingQueue
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
 from tests.builders import make_record
 
 TERMS = 64

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.node_room import NodeGroups, Places, Room
+from dispatcher.core.scheduling.placement.node_room import NodeGroups, Places, Room
 
 Node = tuple[int, int, int]
 """Free cpu and GPUs, and places for pods; what a node owes is negative."""

@@ -15,13 +15,14 @@ from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling import node_ledger, placement
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.fit import fit
-from dispatcher.core.scheduling.node_room import Room
-from dispatcher.core.scheduling.node_snapshot import Place
-from dispatcher.core.scheduling.node_traits import Traits
-from dispatcher.core.scheduling.placement import Placement, Rest, Unplaceable
+from dispatcher.core.scheduling.capacity import node_ledger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity.node_snapshot import Place
+from dispatcher.core.scheduling.fit.fit import fit
+from dispatcher.core.scheduling.placement import placement
+from dispatcher.core.scheduling.placement.node_room import Room
+from dispatcher.core.scheduling.placement.node_traits import Traits
+from dispatcher.core.scheduling.placement.placement import Placement, Rest, Unplaceable
 
 NODE_NAMES = st.sampled_from(["n1", "n2", "n3"])
 APPWRAPPERS = st.sampled_from(["a", "b", "c"])

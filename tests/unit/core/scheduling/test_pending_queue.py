@@ -30,14 +30,14 @@ from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.backfill import Backfill, Running
-from dispatcher.core.scheduling.backfill_reservation import Bounds
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
-from dispatcher.core.scheduling.cycle import CycleState, Impossible, Outcome, Placed, Waiting, plan
-from dispatcher.core.scheduling.explain import ClusterShortfall, Refused
-from dispatcher.core.scheduling.ordering import in_order, starved
-from dispatcher.core.scheduling.pending_queue import PendingQueue
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle.cycle import CycleState, Impossible, Outcome, Placed, Waiting, plan
+from dispatcher.core.scheduling.cycle.ordering import in_order, starved
+from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.cycle.refused import ClusterShortfall, Refused
+from dispatcher.core.scheduling.fit.backfill import Backfill, Running
+from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
+from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.sharing.news import outcome_of
 from tests.builders import at, make_core_node, make_gang, make_record, make_snapshot, make_snapshots
 from tests.unit.core.scheduling.clusters import KNOWN, WHERES, Known

@@ -14,9 +14,9 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Waiting, plan
-from dispatcher.core.scheduling.ordering import in_order, starved
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.cycle.cycle import Impossible, NotEvaluated, Placed, Waiting, plan
+from dispatcher.core.scheduling.cycle.ordering import in_order, starved
 from tests.builders import at, make_gang, make_record, make_snapshot, make_snapshots
 
 BOUND = timedelta(minutes=10)

@@ -25,19 +25,19 @@ from dispatcher.core.model.record import Growth, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.queue import Queue as QueueDeclaration
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import CycleState, Outcome, Placed
-from dispatcher.core.scheduling.explain import Refused
-from dispatcher.core.scheduling.fit import Shortfall, fit, fits, fits_in_empty
-from dispatcher.core.scheduling.grants import GrantFacts, Growing, decide_in_steps
-from dispatcher.core.scheduling.node_snapshot import Place
-from dispatcher.core.scheduling.pending_queue import PendingQueue
-from dispatcher.core.scheduling.queued_terms import followed_by
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity.node_snapshot import Place
+from dispatcher.core.scheduling.capacity.queued_terms import followed_by
+from dispatcher.core.scheduling.cycle.cycle import CycleState, Outcome, Placed
+from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.cycle.refused import Refused
+from dispatcher.core.scheduling.explain.world import World
+from dispatcher.core.scheduling.explain.world_facts import Cluster
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.fit.fit import Shortfall, fit, fits, fits_in_empty
+from dispatcher.core.scheduling.growth.grants import GrantFacts, Growing, decide_in_steps
+from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
 from dispatcher.core.scheduling.sharing.surplus import surplus_of
-from dispatcher.core.scheduling.waiting_gangs import WaitingGangs
-from dispatcher.core.scheduling.world import World
-from dispatcher.core.scheduling.world_facts import Cluster
 from tests.builders import at, attempt_of, make_record, make_snapshots
 
 CPU = Resources({"cpu": 1000})

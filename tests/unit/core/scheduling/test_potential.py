@@ -17,12 +17,12 @@ from dispatcher.core.model.potential import MOST_NODES, PotentialPool, Trust, in
 from dispatcher.core.model.quantity import QuantityError
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
-from dispatcher.core.scheduling.fit import Shortfall, fit, fit_in_both, fits, shortfall_in_empty
-from dispatcher.core.scheduling.pending_queue import PendingQueue
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
+from dispatcher.core.scheduling.cycle.cycle import Impossible, Outcome, Placed, Waiting, plan
+from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.fit.fit import Shortfall, fit, fit_in_both, fits, shortfall_in_empty
 from tests.builders import NOW, make_record
 
 GPU = "nvidia.com/gpu"

@@ -13,8 +13,8 @@ from dispatcher.core.model.nodes import HOSTNAME, Node, Taint
 from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.potential import PotentialPool, is_potential, pool_of
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.fit import fit
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.fit.fit import fit
 
 NAMES = st.sampled_from(["n1", "n2", "n3"])
 UIDS = st.sampled_from(["a", "b", "c"])

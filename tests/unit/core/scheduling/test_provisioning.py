@@ -18,13 +18,13 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, StopPolicy, WithinQueue
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, rejection
-from dispatcher.core.scheduling.cycle import Outcome, Placed, Preempting, Waiting, plan
-from dispatcher.core.scheduling.fit import Shortfall, fit, fit_in_both, fits, shortfall_in_empty
-from dispatcher.core.scheduling.recheck import still_fitting
-from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
+from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed, Preempting, Waiting, plan
+from dispatcher.core.scheduling.cycle.recheck import still_fitting
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
+from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot, rejection
+from dispatcher.core.scheduling.fit.fit import Shortfall, fit, fit_in_both, fits, shortfall_in_empty
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts, QueueOutcome
 from dispatcher.core.scheduling.sharing.gangs import active_gang
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs

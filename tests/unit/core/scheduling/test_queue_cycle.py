@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from dispatcher.core.model.record import Borrower, Pending, QuotaSummary
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.backfill_reservation import Reservation
-from dispatcher.core.scheduling.cycle import SOME_TIME, Placed, Waiting
-from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.cycle.cycle import SOME_TIME, Placed, Waiting
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
+from dispatcher.core.scheduling.explain.world import World
+from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
 from dispatcher.core.scheduling.sharing.cycle import MOST_NAMED, Drained
-from dispatcher.core.scheduling.world import World
 from tests.unit.core.scheduling.queue_answers import answer_of
 
 Json = dict[str, Any]

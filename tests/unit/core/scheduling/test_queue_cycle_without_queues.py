@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
-from dispatcher.core.scheduling import ordering
-from dispatcher.core.scheduling.backfill import Backfill
-from dispatcher.core.scheduling.cycle import SOME_TIME, Outcome, Placed, Preempting, Waiting
-from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.cycle import ordering
+from dispatcher.core.scheduling.cycle.cycle import SOME_TIME, Outcome, Placed, Preempting, Waiting
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
+from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
+from dispatcher.core.scheduling.fit.backfill import Backfill
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
-from dispatcher.core.scheduling.world import KnownSnapshots, World
 from tests.unit.core.scheduling.queue_answers import answer_of
 from tests.unit.core.scheduling.scenarios import documents
 

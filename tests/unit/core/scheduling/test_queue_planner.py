@@ -17,11 +17,12 @@ from dispatcher.core.model.incremental import run
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import StopPolicy
-from dispatcher.core.scheduling.backfill import Backfills
-from dispatcher.core.scheduling.cycle import Placed, Preempting
-from dispatcher.core.scheduling.ordering import is_eligible
-from dispatcher.core.scheduling.pending_queue import PendingQueue
-from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.cycle.cycle import Placed, Preempting
+from dispatcher.core.scheduling.cycle.ordering import is_eligible
+from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
+from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
+from dispatcher.core.scheduling.fit.backfill import Backfills
 from dispatcher.core.scheduling.sharing.cycle import (
     Drained,
     QueueCycle,
@@ -33,7 +34,6 @@ from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules, next_change
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.sharing.surplus import in_parts
-from dispatcher.core.scheduling.world import KnownSnapshots, World
 from tests.builders import NOW, make_record
 from tests.unit.core.scheduling.queue_worlds import add_surplus, random_document
 

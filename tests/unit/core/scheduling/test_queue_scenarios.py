@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from tests.unit.core.scheduling.queue_answers import answer_of, differences
 from tests.yaml_files import load_yaml
 

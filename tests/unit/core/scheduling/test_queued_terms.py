@@ -23,12 +23,12 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.model.term_bounds import MOST_OF_GANGS, MOST_OF_PODS, Breadth
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle import Outcome, Placed
-from dispatcher.core.scheduling.pending_queue import PendingQueue
-from dispatcher.core.scheduling.pods_there import FOLLOWS_NONE
-from dispatcher.core.scheduling.queued_terms import QueuedTerms, followed_by
-from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity.pods_there import FOLLOWS_NONE
+from dispatcher.core.scheduling.capacity.queued_terms import QueuedTerms, followed_by
+from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed
+from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.queued_gangs import QueueClassKey, QueuedGangs
 from tests.builders import NOW, at, make_gang, make_record, make_snapshots
 from tests.unit.core.scheduling.queue_worlds import random_document

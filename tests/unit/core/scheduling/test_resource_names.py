@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.resources import NOTHING, WELL_KNOWN, Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.node_rows import Load, NodeRows
-from dispatcher.core.scheduling.resource_names import (
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.capacity.node_rows import Load, NodeRows
+from dispatcher.core.scheduling.capacity.resource_names import (
     MOST_NAMES_OF_CLUSTER,
     MOST_NAMES_OF_PODS,
     PodNames,

@@ -17,11 +17,11 @@ from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, QueueingStrategy, Quota, Reclaim
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Preempting, Waiting
-from dispatcher.core.scheduling.pending_queue import Changes, PendingQueue
-from dispatcher.core.scheduling.search_budget import CHEAP, SearchBudget
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle.cycle import Impossible, NotEvaluated, Placed, Preempting, Waiting
+from dispatcher.core.scheduling.cycle.pending_queue import Changes, PendingQueue
+from dispatcher.core.scheduling.cycle.search_budget import CHEAP, SearchBudget
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, outcomes_of
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules

@@ -14,7 +14,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account, TreeQuota
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue, Quota, Sharing
-from dispatcher.core.scheduling.scenario import parse_scenario
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.division import Load, divide, load
 from dispatcher.core.scheduling.sharing.dominant_share import Share, share, turn_key
 from tests.unit.core.scheduling.queue_answers import answer_of

@@ -15,10 +15,10 @@ from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSe
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
 from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.fit import Shortfall, fit, fits
-from dispatcher.core.scheduling.node_traits import Traits
-from dispatcher.core.scheduling.spread import MOST_SINGLE_PODS, Spreading
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.fit.fit import Shortfall, fit, fits
+from dispatcher.core.scheduling.placement.node_traits import Traits
+from dispatcher.core.scheduling.placement.spread import MOST_SINGLE_PODS, Spreading
 
 HOST, ZONE = Spread("host"), Spread("zone")
 TAINT = Taint("team", "a", "NoSchedule")

@@ -17,12 +17,12 @@ from dispatcher.core.model.incremental import run
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Order, Preemption, Queue, QueueingStrategy, Quota, WithinQueue
-from dispatcher.core.scheduling.backfill import Backfills
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cluster_room import ClusterRoom
-from dispatcher.core.scheduling.cycle import Placed, Preempting
-from dispatcher.core.scheduling.fit import Fit
-from dispatcher.core.scheduling.pending_queue import PendingQueue
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.cycle.cycle import Placed, Preempting
+from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.fit.backfill import Backfills
+from dispatcher.core.scheduling.fit.cluster_room import ClusterRoom
+from dispatcher.core.scheduling.fit.fit import Fit
 from dispatcher.core.scheduling.sharing.cycle import (
     Drained,
     QueueCycle,

@@ -9,7 +9,7 @@ from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.growth import SurplusPod, slices_of
 from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 
 CPU = Resources({"cpu": 1})
 

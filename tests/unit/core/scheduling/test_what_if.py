@@ -18,13 +18,19 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.backfill_reservation import Reservation
-from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Waiting
-from dispatcher.core.scheduling.repair import AddNodes, RemoveTaints, Repair
-from dispatcher.core.scheduling.what_if import FORMS, MOST_ADDED, ChangeError, check_cluster, parse_change
-from dispatcher.core.scheduling.world import World
-from dispatcher.core.scheduling.world_facts import Cluster, NoNode, RunningGang, RunningPods
+from dispatcher.core.scheduling.cycle.cycle import Impossible, NotEvaluated, Placed, Waiting
+from dispatcher.core.scheduling.explain.repair import AddNodes, RemoveTaints, Repair
+from dispatcher.core.scheduling.explain.what_if import (
+    FORMS,
+    MOST_ADDED,
+    ChangeError,
+    check_cluster,
+    parse_change,
+)
+from dispatcher.core.scheduling.explain.world import World
+from dispatcher.core.scheduling.explain.world_facts import Cluster, NoNode, RunningGang, RunningPods
+from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
+from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from tests.builders import make_core_node, make_gang, make_record
 
 GPU = Resources({"cpu": 8000, "nvidia.com/gpu": 4})

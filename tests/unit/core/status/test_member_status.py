@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.cluster_filters import Closed
+from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.core.status.clusters import (
     ClusterChange,
     ClusterEvent,

@@ -21,13 +21,20 @@ from dispatcher.core.model.nodes import (
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Queue
-from dispatcher.core.scheduling import trials
-from dispatcher.core.scheduling.advice import Advice
-from dispatcher.core.scheduling.estimates import UnknownStart, Why
-from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
-from dispatcher.core.scheduling.node_snapshot import Place
-from dispatcher.core.scheduling.repair import AddNodes, AddQuota, AddQuotas, RemoveGangs, RemoveTaints, Repair
-from dispatcher.core.scheduling.world_facts import Cluster
+from dispatcher.core.scheduling.capacity.node_snapshot import Place
+from dispatcher.core.scheduling.explain import trials
+from dispatcher.core.scheduling.explain.advice import Advice
+from dispatcher.core.scheduling.explain.estimates import UnknownStart, Why
+from dispatcher.core.scheduling.explain.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
+from dispatcher.core.scheduling.explain.repair import (
+    AddNodes,
+    AddQuota,
+    AddQuotas,
+    RemoveGangs,
+    RemoveTaints,
+    Repair,
+)
+from dispatcher.core.scheduling.explain.world_facts import Cluster
 from dispatcher.core.status import outlook
 from dispatcher.core.status.conditions import Shown, project
 from dispatcher.core.status.outlook import (

@@ -16,7 +16,7 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import HOLDING, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.status.samples import (
     AT_ONCE,
     CapacitySample,

@@ -1,0 +1,624 @@
+"""Which pods hold which places on the nodes of one cluster, kept current by events, for gangs placed on nodes.
+
+`CapacityLedger` feeds a `NodeLedger`, which keeps the amounts of the nodes in `node_rows` and takes a `NodeSnapshot` of
+itself for each cycle.
+
+The unbound pods of an active AppWrapper hold their places: on the nodes of its assignment as long as they fit there,
+else on other nodes; among them are the pods of a granted growth. Demand without a place, because no node takes the pod
+or because the AppWrapper declares more than its pods request, is charged to every view of the cluster, like all
+reservations are where gangs fit by sums.
+
+Potential nodes (`core.model.potential`) have rows beside the nodes, in traits of their own: only a gang on trust has
+places there. Once a node of their pool comes, these places move to it. A potential node without places disappears
+before one with places.
+
+Growth: beside the costs of `node_rows`, a snapshot costs O(pod sets x nodes) for each AppWrapper whose pods have lost
+their places.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct, field
+
+from dispatcher.core.model import potential
+from dispatcher.core.model.failures import Failure
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, Places, PodSet
+from dispatcher.core.model.growth import PodShape
+from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.pod_terms import PodSort
+from dispatcher.core.model.potential import PotentialPool, Trusted, is_potential
+from dispatcher.core.model.resources import NOTHING, Resources, sum_of
+from dispatcher.core.scheduling.capacity.growth_rules import apart_from
+from dispatcher.core.scheduling.capacity.node_rows import NO_LOAD, Load, NodeRows
+from dispatcher.core.scheduling.capacity.node_snapshot import NodeSnapshot, Place, Use
+from dispatcher.core.scheduling.capacity.place_share import BoundPods, Held, PlaceShare, Unbound, unbound
+from dispatcher.core.scheduling.capacity.pods_there import FollowedTerms, PodSorts
+from dispatcher.core.scheduling.placement.node_traits import Traits, values_of
+from dispatcher.core.scheduling.placement.placement import Rest, Unplaceable, place
+
+
+class _PoolState(Struct):
+    """A pool, the names of its nodes, and the numbers of its potential nodes."""
+
+    pool: PotentialPool
+    nodes: dict[str, None] = field(default_factory=dict)
+    numbers: set[int] = field(default_factory=set)
+
+
+class NodeLedger:
+    """The places of pods on nodes, kept current by events; `CapacityLedger` gives the load of each node."""
+
+    def __init__(self) -> None:
+        self._rows = NodeRows()
+        self._pools: dict[str, _PoolState] = {}
+        self._pools_changed = False
+        self._on_trust: dict[str, None] = {}
+        """The active AppWrappers with places planned on potential nodes, or with growth, which may trust in them."""
+        self._shares: dict[str, PlaceShare] = {}
+        self._numbers = itertools.count(1)
+        self._holders: dict[str, dict[str, None]] = {}
+        self._uses: dict[str, Use] = {}
+        self._beyond = NOTHING
+        self._unplaced: dict[str, None] = {}
+        """The active AppWrappers with pods that have no place, in the order in which they lost it."""
+        # Since the last snapshot: AppWrappers whose use may have changed, and changed nodes.
+        self._unsettled: dict[str, None] = {}
+        self._touched: dict[str, None] = {}
+        self._has_changed = True
+        self._last: NodeSnapshot | None = None
+        self._sorts: PodSorts | None = None
+        """The pods and held places by sort; None while no term about pods is known."""
+        self._lasting_sorts = PodSorts()
+        """The pods that never end, by sort."""
+        self._sorts_version = 0, 0
+        self._failures: dict[str, Failure] = {}
+        """The exceptions of the last placements by the uid of the AppWrapper, until they are taken."""
+
+    # --- events ------------------------------------------------------------------------------------------------
+
+    def set_pools(self, pools: tuple[PotentialPool, ...]) -> None:
+        """Declare the pools that may grow, in place of those declared before."""
+        if pools == tuple(each.pool for each in self._pools.values()):
+            return
+        for each in self._pools.values():
+            for number in each.numbers:
+                self.remove_node(each.pool.node(number).name)
+        there = [each.node for name, each in self._rows.states.items() if not is_potential(name)]
+        self._pools = {
+            pool.name: _PoolState(pool, {node.name: None for node in there if pool.has(node)})
+            for pool in pools
+        }
+        self._note_pools_changed()
+
+    def set_node(self, node: Node, load: Load) -> None:
+        """Add a node or replace its last state; `load` is the load of its pods."""
+        if self._pools and not is_potential(node.name):
+            self._count_in_pools(node)
+        self._rows.set(node, load)
+        self._touch(node.name)
+
+    def remove_node(self, name: str) -> None:
+        """Remove a node; the pods that hold a place there get another one."""
+        if not self._rows.remove(name):
+            return
+        for each in self._pools.values():
+            if each.nodes.pop(name, name) is None:
+                self._note_pools_changed()
+        self._touched.pop(name, None)
+        for uid in self._holders.pop(name, {}):
+            share = self._shares[uid]
+            for there, _ in share.held:
+                if there.node == name:
+                    self._count_held_sort(there, -1)
+            share.held = [held for held in share.held if held.place.node != name]
+            self._unsettle(uid)
+        self._has_changed = True
+
+    def load_node(self, name: str, load: Load) -> None:
+        """Replace the load of a node; safe for a node that is not known."""
+        if self._rows.load(name, load):
+            self._touch(name)
+
+    def count_bound(
+        self,
+        appwrapper: str,
+        requests: Resources,
+        node: str,
+        sign: int,
+        sort: PodSort | None = None,
+        template: str = "",
+    ) -> None:
+        """Count one bound pod of an AppWrapper, or uncount it; `sort` counts while pods are counted by sort."""
+        bound = self._shares.setdefault(appwrapper, PlaceShare()).bound
+        key = BoundPods(requests, node, sort if self._sorts is not None else None, template)
+        bound[key] += sign
+        if not bound[key]:
+            del bound[key]
+        self._unsettle(appwrapper)
+
+    def nodes_with(self, appwrapper: str) -> dict[str, frozenset[str]]:
+        """The nodes with pods of an active AppWrapper, or with their places in the last snapshot, by template."""
+        share = self._shares.get(appwrapper)
+        if share is None or share.gang is None:
+            return {}
+        found = share.nodes_with_bound()
+        for template, nodes in share.held_by_template().items():
+            found.setdefault(template, set()).update(nodes)
+        return {template: frozenset(nodes) for template, nodes in found.items() if nodes}
+
+    @property
+    def counts_sorts(self) -> bool:
+        """True if the pods and the held places are counted by sort, because a term about pods is known."""
+        return self._sorts is not None
+
+    @property
+    def sorts_version(self) -> int:
+        """Grows with each change of pods that concerns a known term about pods."""
+        return self._sorts.version if self._sorts is not None else 0
+
+    def concerns_terms(self, sort: PodSort) -> bool:
+        """True if a known term about pods concerns pods of this sort."""
+        return self._sorts is not None and self._sorts.there.concerns(sort)
+
+    def begin_to_count_sorts(self) -> None:
+        """Count pods by sort from now on. No bound pod is counted after this: the caller counts them all again."""
+        self._sorts = PodSorts()
+        for uid, share in self._shares.items():
+            share.bound.clear()
+            for each, _ in share.held:
+                self._count_held_sort(each, +1)
+            self._unsettle(uid)
+
+    def count_sort(self, sort: PodSort, node: str, sign: int, *, is_permanent: bool) -> None:
+        """Count one bound pod of anyone by its sort, or uncount it; nothing while pods are not counted by sort."""
+        if self._sorts is not None:
+            self._sorts.count(sort, node, sign)
+            if is_permanent:
+                self._lasting_sorts.count(sort, node, sign)
+            self._has_changed = True
+
+    def follow(self, followed: FollowedTerms) -> None:
+        """Follow the terms of these gangs, beside those of the pods, in the next snapshots."""
+        if self._sorts is not None:
+            for each in (self._sorts, self._lasting_sorts):
+                self._has_changed |= each.follow(followed)
+
+    def reserve(self, appwrapper: str, gang: Gang, assignment: Assignment) -> None:
+        """Hold places for the unbound pods of an active AppWrapper: its assignment, where that fits, else any."""
+        share = self._shares.setdefault(appwrapper, PlaceShare())
+        if share.gang is None:
+            share.number = next(self._numbers)
+        share.gang, share.assignment = gang, assignment
+        self._unsettle(appwrapper)
+        self._note_trust(appwrapper, share)
+
+    def hold_growth(self, appwrapper: str, growth: Resources, starting: Counter[PodShape]) -> None:
+        """Charge an active AppWrapper for this growth beside its demand, and hold places for its `starting` pods.
+
+        Those are unbound pods, by their shapes; the pods of the demand are among them as far as they exist.
+        """
+        share = self._shares[appwrapper]
+        if (share.growth, share.starting) != (growth, starting):
+            self._unsettle(appwrapper)
+            share.growth, share.starting = growth, starting
+            self._note_trust(appwrapper, share)
+
+    def release(self, appwrapper: str) -> None:
+        """Hold no places for an AppWrapper any more."""
+        share = self._shares.get(appwrapper)
+        if share is not None:
+            share.gang, share.assignment = None, ASSIGNED_NOWHERE
+            share.growth, share.starting = NOTHING, Counter()
+            self._unplaced.pop(appwrapper, None)
+            self._unsettle(appwrapper)
+            self._on_trust.pop(appwrapper, None)
+
+    def pools_awaited_by(self, appwrapper: str, trusted: Trusted = ()) -> frozenset[str]:
+        """The pools whose potential nodes an AppWrapper held in the last snapshot.
+
+        If it held none and had pods without a place, the pools that it trusted, those `trusted` by its growth included:
+        their nodes took no pod of it.
+        """
+        share = self._shares.get(appwrapper)
+        if share is None:
+            return frozenset()
+        held = {potential.pool_of(each.node) for each, _ in share.held} - {""}
+        if held or appwrapper not in self._unplaced:
+            return frozenset(held)
+        return frozenset(pool for pool, _ in (*share.assignment.trusted, *trusted))
+
+    def current(self, appwrapper: str) -> Assignment | None:
+        """The places of an AppWrapper now, if all pods of its assignment are unbound and have one; else None.
+
+        For each pod set, the nodes come first that take the fewest more of its pods while no place there is bound.
+        None also for an assignment that trusts in potential nodes or in requested capacity.
+        """
+        if self._unsettled:
+            self._place_pods()
+        share = self._shares.get(appwrapper)
+        if share is None or share.gang is None or share.assignment.trusted or share.assignment.provisioning:
+            return None
+        held = share.held_by_template()
+        found = tuple(self._ordered(each, held.get(each.template, {})) for each in share.gang.pod_sets)
+        planned = [sum(pods for _, pods in places) for places in share.assignment.places]
+        placed = [sum(pods for _, pods in places) for places in found]
+        return Assignment(found) if placed == planned else None
+
+    def _ordered(self, pod_set: PodSet, places: Mapping[str, int]) -> Places:
+        """The places of a pod set; first the nodes that, by their bound pods, take the fewest more of its pods."""
+
+        def spare(node: str) -> int:
+            return self._rows.states[node].fitting_beside_bound(pod_set.requests) - places[node]
+
+        return tuple((node, places[node]) for node in sorted(places, key=lambda node: (spare(node), node)))
+
+    def ahead_of(self, appwrapper: str) -> frozenset[str]:
+        """The uids of the AppWrappers that go first: their pods are to be bound before those of this one are created.
+
+        They were reserved before this one. They hold places on a node on which this one has places, too, for a template
+        with places on several nodes. kube-scheduler does not see places: it would put more pods of that template on the
+        node than planned, and the pods of the others would find no room.
+        """
+        share = self._shares.get(appwrapper)
+        if share is None or all(len(places) < 2 for places in share.assignment.places):
+            return frozenset()
+        if self._unsettled:
+            self._place_pods()
+        nodes = {node for places in share.assignment.places if len(places) > 1 for node, _ in places}
+        holders = {uid for node in nodes for uid in self._holders.get(node, ())}
+        return frozenset(uid for uid in holders if self._shares[uid].number < share.number)
+
+    # --- the snapshot ------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> NodeSnapshot:
+        """The capacity at this moment, of the generation of the last one if nothing differs."""
+        if self._last is None or self._has_changed:
+            self._place_pods()
+            self._last = self._following(self._last)
+            self._has_changed = False
+        return self._last.copy()
+
+    def _place_pods(self) -> None:
+        """Give every unbound pod its place, after all events so far."""
+        if self._pools_changed:
+            self._grow_pools()
+        self._rows.follow_traits()
+        self._settle()
+        if self._pools_changed:
+            self._shrink_pools()
+            self._rows.follow_traits()
+            self._settle()
+
+    def _following(self, last: NodeSnapshot | None) -> NodeSnapshot:
+        nodes = self._rows.capacities()
+        generation = object()
+        if last is not None:
+            # The last ones as long as they are the same, because they remember sums, groups and refusals.
+            before = [last.free, last.allocatable, last.empty]
+            nodes = [old if old.equals(new) else new for old, new in zip(before, nodes, strict=True)]
+            if nodes == before and self._beyond == last.beyond and self._sorts_version == self._versions():
+                generation = last.generation
+        free, allocatable, empty = nodes
+        uses = dict(self._uses)
+        rows = {
+            name: tuple(self._rows.rows[each.pool.node(number).name] for number in sorted(each.numbers))
+            for name, each in self._pools.items()
+        }
+        if rows != (last.potential if last is not None else {}):
+            generation = object()
+        self._sorts_version = self._versions()
+        is_sorted = self._sorts is not None
+        return NodeSnapshot(
+            free,
+            allocatable,
+            empty,
+            self._beyond,
+            uses,
+            generation=generation,
+            potential=rows,
+            there=self._sorts.taken() if self._sorts is not None else None,
+            lasting=self._lasting_sorts.taken() if is_sorted else None,
+        )
+
+    def _versions(self) -> tuple[int, int]:
+        return self.sorts_version, self._lasting_sorts.version
+
+    def take_failures(self) -> list[Failure]:
+        """The AppWrappers whose pods have no places because of an exception, each since it happened."""
+        failures, self._failures = self._failures, {}
+        return list(failures.values())
+
+    # --- potential nodes ---------------------------------------------------------------------------------------
+
+    def _note_trust(self, appwrapper: str, share: PlaceShare) -> None:
+        if share.assignment.trusted or share.growth:
+            self._on_trust[appwrapper] = None
+        else:
+            self._on_trust.pop(appwrapper, None)
+
+    def _count_in_pools(self, node: Node) -> None:
+        """Note of which pools a node is. A node that comes, or becomes usable, may take the places held for it."""
+        known = self._rows.states.get(node.name)
+        for each in self._pools.values():
+            was_there, is_there = node.name in each.nodes, each.pool.has(node)
+            if is_there:
+                each.nodes[node.name] = None
+            else:
+                each.nodes.pop(node.name, None)
+            if was_there is not is_there or (is_there and known is not None and known.node != node):
+                self._note_pools_changed()
+
+    def _note_pools_changed(self) -> None:
+        self._pools_changed = self._has_changed = True
+        for uid in self._on_trust:
+            self._unsettle(uid)
+
+    def _grow_pools(self) -> None:
+        for each in self._pools.values():
+            free = (number for number in itertools.count() if number not in each.numbers)
+            for number in itertools.islice(
+                free, max(0, each.pool.count(len(each.nodes)) - len(each.numbers))
+            ):
+                each.numbers.add(number)
+                self.set_node(each.pool.node(number), NO_LOAD)
+
+    def _shrink_pools(self) -> None:
+        """Remove the potential nodes for which nodes came; those with places only if the pool has no others.
+
+        A node takes no place while it is not usable, or while it has a taint that the pool lacks, as a node that is
+        still set up may have. A place that is held for it stays where it is.
+        """
+        self._pools_changed = False
+        for each in self._pools.values():
+            held = {number for number in each.numbers if self._holders.get(each.pool.node(number).name)}
+            ready = sum(each.pool.is_ready(self._rows.states[name].node) for name in each.nodes)
+            kept = max(each.pool.count(len(each.nodes)), min(len(held), each.pool.count(ready)))
+            surplus = [*sorted(each.numbers - held, reverse=True), *sorted(held, reverse=True)]
+            for number in surplus[: len(each.numbers) - kept]:
+                each.numbers.discard(number)
+                self.remove_node(each.pool.node(number).name)
+
+    def _homes(self, name: str) -> Iterator[str]:
+        """The nodes for places planned on a node, the best first: for a potential one, first the nodes of its pool."""
+        each = self._pools.get(potential.pool_of(name))
+        if each is None:
+            yield name
+            return
+        yield from sorted(each.nodes)
+        yield name
+
+    # --- places ------------------------------------------------------------------------------------------------
+
+    def _unsettle(self, appwrapper: str) -> None:
+        self._unsettled[appwrapper] = None
+        self._has_changed = True
+        if self._pools and appwrapper in self._on_trust:
+            self._pools_changed = True  # its potential nodes may be idle now
+
+    def _settle(self) -> None:
+        """Give the unbound pods their places: planned ones first, then, where these do not fit, any.
+
+        An exception about one AppWrapper leaves its pods without places, which charges them to every view, and takes
+        no place from another one.
+        """
+        for name in self._touched:
+            if name in self._holders and self._rows.states[name].is_crowded:
+                self._unsettled.update(self._holders[name])
+        self._unsettled.update(self._unplaced)
+        self._touched.clear()
+        changed = self._unsettled.copy()
+        for uid in list(changed):
+            try:
+                self._release_places(uid)
+            except Exception as error:  # noqa: BLE001  # it keeps its places
+                self.note_failure(uid, error)
+                del changed[uid]
+        # All planned places first: a gang that needs other places must not take a planned place of another gang.
+        gangs, rests = dict[str, Gang](), dict[str, Unbound]()
+        for uid in changed:
+            try:
+                if gang := self._shares[uid].to_place:
+                    rests[uid] = self._hold_planned(uid, gang)
+                    gangs[uid] = gang
+            except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the places of the others
+                self._leave_unplaced(uid, error)
+        for uid, rest in rests.items():
+            try:
+                self._hold_elsewhere(uid, gangs[uid], rest)
+            except Exception as error:  # noqa: BLE001  # as above
+                self._leave_unplaced(uid, error)
+        settled = self._unsettled.copy()
+        for uid in settled:
+            try:
+                self._note_use(uid, self._shares[uid])
+            except Exception as error:  # noqa: BLE001  # it keeps its last known use
+                self.note_failure(uid, error)
+                self._note_worst_use(uid, self._shares[uid])
+        # Only now: after an exception that is about none of them, the next snapshot settles all of them again.
+        for uid in settled:
+            self._unsettled.pop(uid, None)
+
+    def note_failure(self, uid: str, error: Exception) -> None:
+        """Keep an exception about an AppWrapper until it is taken: the first one."""
+        self._failures.setdefault(uid, Failure.of(uid, error))
+
+    def _leave_unplaced(self, uid: str, error: Exception) -> None:
+        """Hold no places for an AppWrapper, because its placement raised this exception."""
+        self.note_failure(uid, error)
+        try:
+            self._release_places(uid)
+        except Exception as another:  # noqa: BLE001  # it keeps the places that it has
+            self.note_failure(uid, another)
+        self._unplaced[uid] = None
+
+    def _hold_planned(self, uid: str, gang: Gang) -> Unbound:
+        """Hold the planned places that are there; return the pods of each pod set that have none."""
+        rest = unbound(gang, self._shares[uid])
+        if uid in self._on_trust:
+            self._hold_on_trust(uid, gang, rest)
+            return rest
+        for index, (pod_set, plan) in enumerate(zip(gang.pod_sets, rest.planned, strict=True)):
+            for node, pods in plan.items():
+                found = self._fitting(node, pod_set.requests, pods)
+                if found:
+                    self._hold(
+                        uid, Held(Place(node, pod_set.requests, found, pod_set.sort), pod_set.template)
+                    )
+                    rest.missing[index] -= found
+                    rest.present[index][node] += found
+        return rest
+
+    def _hold_on_trust(self, uid: str, gang: Gang, rest: Unbound) -> None:
+        """Hold the planned places of a gang on trust; those on a potential node may be on a node that came for it.
+
+        Pods with rules about each other, planned on one potential node, move together, to a node without others of
+        their gang.
+        """
+        has_rules = any(pod_set.has_rules for pod_set in gang.pod_sets)
+        parts: dict[str, Counter[int]] = {}
+        for index, plan in enumerate(rest.planned):
+            for node, pods in plan.items():
+                parts.setdefault(node, Counter())[index] += pods
+        taken = {node for each in rest.present for node in each} if has_rules else set[str]()
+        for node in sorted(parts, key=lambda name: (is_potential(name), name)):
+            part, must_be_alone = parts[node], has_rules and is_potential(node)
+            for home in self._homes(node):
+                if home != node and not self._may_use(home, gang, part):
+                    continue
+                if must_be_alone and (home in taken or not self._takes_all(home, gang, part)):
+                    continue
+                self._hold_there(uid, gang, rest, home, part)
+                if has_rules:
+                    taken.add(home)
+                if not part.total():
+                    break
+
+    def _hold_there(self, uid: str, gang: Gang, rest: Unbound, node: str, part: Counter[int]) -> None:
+        """Hold as many places of a part of a gang (pods by pod set) on one node as fit there."""
+        for index, pods in part.items():
+            pod_set = gang.pod_sets[index]
+            found = self._fitting(node, pod_set.requests, pods)
+            if found:
+                self._hold(uid, Held(Place(node, pod_set.requests, found, pod_set.sort), pod_set.template))
+                part[index] -= found
+                rest.missing[index] -= found
+                rest.present[index][node] += found
+
+    def _may_use(self, node: str, gang: Gang, part: Mapping[int, int]) -> bool:
+        """True if the taints and labels of a node keep no pod of a part of a gang away; `part` is by pod set."""
+        row = self._rows.traits.rows.get(node)
+        return row is not None and all(
+            self._rows.traits.usable_by(gang.pod_sets[index])[row] for index, pods in part.items() if pods
+        )
+
+    def _takes_all(self, node: str, gang: Gang, part: Mapping[int, int]) -> bool:
+        """True if a node takes a whole part of a gang (pods by pod set)."""
+        requests = sum_of(gang.pod_sets[index].requests * pods for index, pods in part.items())
+        known = self._rows.states.get(node)
+        return (
+            known is not None and known.free_slots >= sum(part.values()) and known.fitting(requests, 1) == 1
+        )
+
+    def _hold_elsewhere(self, uid: str, gang: Gang, rest: Unbound) -> None:
+        """Hold places on any nodes, on trust also on potential ones, for the pods without a planned one, if all fit."""
+        others: list[Held] = []
+        if any(rest.missing):
+            pod_sets = self._apart_from_others(uid, gang, rest)
+            others = self._anywhere(pod_sets, rest, self._rows.traits)
+            if not others and uid in self._on_trust:
+                others = self._anywhere(pod_sets, rest, self._rows.all_traits)
+        for each in others:
+            self._hold(uid, each)
+        if any(rest.missing) and not others:
+            self._unplaced[uid] = None
+        else:
+            self._unplaced.pop(uid, None)
+
+    def _fitting(self, node: str, requests: Resources, pods: int) -> int:
+        """How many of `pods` pods fit on a node beside all that is there and held."""
+        known = self._rows.states.get(node)
+        return 0 if known is None else known.fitting(requests, pods)
+
+    def _apart_from_others(self, uid: str, gang: Gang, rest: Unbound) -> list[PodSet]:
+        """The pod sets of a gang, which are not to be in domains that other pods of the same set close to them."""
+        nodes = self._shares[uid].nodes_with_bound() if any(each.apart for each in gang.pod_sets) else {}
+        return [
+            apart_from(each, {*+present, *nodes.get(each.template, ())}, self._domains_of)
+            for each, present in zip(gang.pod_sets, rest.present, strict=True)
+        ]
+
+    def _domains_of(self, topology: str, nodes: Iterable[str]) -> frozenset[str]:
+        return values_of(
+            topology, (self._rows.states[name].node for name in nodes if name in self._rows.states)
+        )
+
+    def _anywhere(self, pod_sets: Sequence[PodSet], rest: Unbound, traits: Traits) -> list[Held]:
+        """Places for the pods that are missing, with their templates; none if they do not all fit."""
+        room, rows = self._rows.free_room(), self._rows.rows
+        present = [{rows[node]: pods for node, pods in each.items() if node in rows} for each in rest.present]
+        found = place(pod_sets, room, traits, Rest(rest.missing, present))
+        if isinstance(found, Unplaceable):
+            return []
+        return [
+            Held(Place(node.name, pod_set.requests, int(pods[row]), pod_set.sort), pod_set.template)
+            for pod_set, pods in zip(pod_sets, found, strict=True)
+            for row in np.flatnonzero(pods)
+            if (node := traits.nodes[row]) is not None
+        ]
+
+    def _hold(self, uid: str, held: Held) -> None:
+        """Hold one more place for an AppWrapper; a place that could not be counted is none."""
+        self._count_place(held.place, +1)
+        self._shares[uid].held.append(held)
+        self._holders.setdefault(held.place.node, {})[uid] = None
+
+    def _release_places(self, uid: str) -> None:
+        """Hold no places for an AppWrapper."""
+        held = self._shares[uid].held
+        while held:
+            each, _ = held[-1]
+            self._count_place(each, -1)
+            self._holders.get(each.node, {}).pop(uid, None)
+            held.pop()
+
+    def _count_place(self, each: Place, sign: int) -> None:
+        # The node is there, because its places are dropped with it.
+        self._rows.hold(each.node, each.requests, each.pods * sign)
+        self._count_held_sort(each, sign)
+        self._touch(each.node)
+
+    def _count_held_sort(self, each: Place, sign: int) -> None:
+        if self._sorts is not None and each.sort is not None:
+            self._sorts.count(each.sort, each.node, each.pods * sign)
+
+    def _note_use(self, uid: str, share: PlaceShare) -> None:
+        """Keep the use of an AppWrapper for snapshots, and its demand that has no place."""
+        bound = tuple(Place(each.node, each.requests, pods, each.sort) for each, pods in share.bound.items())
+        held = tuple(each for each, _ in share.held)
+        beyond = NOTHING
+        if share.gang is not None:
+            placed = sum_of(each.requests * each.pods for each in (*bound, *held))
+            beyond = (share.gang.demand + share.growth - placed).positive_part()
+        self._beyond += beyond - share.beyond
+        share.beyond = beyond
+        if share.gang is None and not bound:
+            del self._shares[uid]
+            self._uses.pop(uid, None)
+        else:
+            self._uses[uid] = Use(bound, held, share.beyond)
+
+    def _note_worst_use(self, uid: str, share: PlaceShare) -> None:
+        """Charge all that an AppWrapper holds to every view, beside its places, if no use of it is known."""
+        if share.gang is not None and uid not in self._uses:
+            share.beyond = share.gang.demand + share.growth
+            self._beyond += share.beyond
+            self._uses[uid] = Use((), (), share.beyond)
+
+    def _touch(self, name: str) -> None:
+        self._touched[name] = None
+        self._has_changed = True
