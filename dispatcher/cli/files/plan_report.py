@@ -17,7 +17,7 @@ from dispatcher.core.queues.accounts import TreeQuota
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.scheduling.cycle.cycle import Placed, Preempting
 from dispatcher.core.scheduling.explain.advice import NO_ADVICE, Advice
-from dispatcher.core.scheduling.explain.repair_words import in_words, listed
+from dispatcher.core.scheduling.explain.repair import in_words, listed
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, QueueShare
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang

@@ -34,8 +34,7 @@ from dispatcher.core.scheduling.explain.advice import NEVER_ON_A_CLUSTER
 from dispatcher.core.scheduling.explain.estimate_words import why_unknown
 from dispatcher.core.scheduling.explain.estimates import Estimate, UnknownStart, Why
 from dispatcher.core.scheduling.explain.explanation import Explanation
-from dispatcher.core.scheduling.explain.repair import AddNodes, RemoveGangs, Repair
-from dispatcher.core.scheduling.explain.repair_words import in_words, listed
+from dispatcher.core.scheduling.explain.repair import AddNodes, RemoveGangs, Repair, in_words, listed
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.fit.estimated_ends import stated_end
 from dispatcher.core.scheduling.sharing.account_report import AccountRow

@@ -67,8 +67,8 @@ from dispatcher.core.scheduling.explain.repair import (
     RemoveGangs,
     RemoveTaints,
     Repair,
+    in_words,
 )
-from dispatcher.core.scheduling.explain.repair_words import in_words
 from dispatcher.core.scheduling.explain.trials import is_too_large as is_world_too_large
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, set_aside

@@ -12,17 +12,16 @@ first those of trusted pools; with others, it does not fit, and its shortfall sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
-from dispatcher.core.model.potential import Trusted
+from dispatcher.core.model.potential import Trusted, pool_of
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, is_device
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.capacity.node_snapshot import NodeCapacity
-from dispatcher.core.scheduling.fit.potential_fit import Offered, any_of, fewest
 from dispatcher.core.scheduling.placement.node_room import NodeGroups, Places
 from dispatcher.core.scheduling.placement.placement import Unplaceable
 from dispatcher.values import equal_without, shown_without
@@ -248,3 +247,58 @@ def _hardest(gang: Gang) -> PodSet:
 def _size(pod_set: PodSet) -> tuple[int, int]:
     devices = [amount for name, amount in pod_set.requests.items() if is_device(name)]
     return max(devices, default=0), max(pod_set.requests.values(), default=0)
+
+
+Offered = Mapping[str, tuple[int, ...]]
+"""The potential nodes by pool, as rows of the nodes of the cluster, the best first."""
+Attempt = Callable[[tuple[int, ...]], Assignment | None]
+"""The assignment of a gang with the potential nodes in these rows; None if it does not fit."""
+
+
+def fewest(gang: Gang, offered: Offered, attempt: Attempt) -> Assignment | None:
+    """The assignment of a gang with as few potential nodes as the search finds; None if it does not fit."""
+    found = _first(gang, offered, attempt)
+    if found is None:
+        return None
+    counts, assignment = found
+    for pool in reversed(list(offered)):
+        is_used = any(pool_of(node) == pool for node in assignment.nodes)
+        least, most = 0, counts[pool] if is_used else min(1, counts[pool])
+        while least < most:
+            middle = (least + most) // 2
+            fewer = attempt(_rows(offered, {**counts, pool: middle}))
+            if fewer is None:
+                least = middle + 1
+            else:
+                assignment, most = fewer, middle
+                counts[pool] = middle
+    return assignment
+
+
+def any_of(gang: Gang, offered: Offered, attempt: Attempt) -> Assignment | None:
+    """The assignment of a gang with any number of these potential nodes; None if it does not fit."""
+    found = _first(gang, offered, attempt)
+    return None if found is None else found[1]
+
+
+def _first(gang: Gang, offered: Offered, attempt: Attempt) -> tuple[dict[str, int], Assignment] | None:
+    for counts in _ladder(gang, offered):
+        found = attempt(_rows(offered, counts))
+        if found is not None:
+            return counts, found
+    return None
+
+
+def _ladder(gang: Gang, offered: Offered) -> Iterator[dict[str, int]]:
+    """The numbers of nodes to try: all of them, or for pods with a spread ever more of them."""
+    largest = max(map(len, offered.values()), default=0)
+    most = 1 if any(each.spread for each in gang.pod_sets) else largest
+    while largest:
+        yield {pool: min(len(rows), most) for pool, rows in offered.items()}
+        if most >= largest:
+            return
+        most *= 2
+
+
+def _rows(offered: Offered, counts: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(row for pool, rows in offered.items() for row in rows[: counts[pool]])

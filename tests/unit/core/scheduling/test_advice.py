@@ -21,8 +21,14 @@ from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cycle.cycle import Placed
 from dispatcher.core.scheduling.explain import advice as advice_module
 from dispatcher.core.scheduling.explain import trials
-from dispatcher.core.scheduling.explain.advice import MOST_REPAIRS, NO_ADVICE, Advice, advise
-from dispatcher.core.scheduling.explain.node_shapes import own_shapes, shapes_of
+from dispatcher.core.scheduling.explain.advice import (
+    MOST_REPAIRS,
+    NO_ADVICE,
+    Advice,
+    advise,
+    own_shapes,
+    shapes_of,
+)
 from dispatcher.core.scheduling.explain.repair import AddNodes
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World

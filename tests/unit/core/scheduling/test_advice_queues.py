@@ -16,7 +16,7 @@ from dispatcher.core.model.pending_reasons import INSUFFICIENT_QUOTA, LARGER_THA
 from dispatcher.core.model.resources import LARGEST_AMOUNT
 from dispatcher.core.scheduling.cycle.cycle import Placed, Preempting
 from dispatcher.core.scheduling.explain.advice import MOST_REPAIRS, NO_ADVICE, Advice, advise, advise_one
-from dispatcher.core.scheduling.explain.repair_words import in_words
+from dispatcher.core.scheduling.explain.repair import in_words
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import KnownSnapshots
 from tests.unit.core.scheduling.scenarios import documents_with_queues, repaired, with_one_less
