@@ -119,17 +119,6 @@ async def test_an_attempt_stays_in_the_queues_it_was_charged_in(queue: QueueStor
         assert rows_of(database_url, shown) == [(1, "first"), (2, "second")]
 
 
-async def test_an_attempt_of_an_earlier_release_gets_the_queues_of_its_appwrapper_with_its_next_step(
-    queue: QueueStore, database_url: str
-) -> None:
-    record = await committed(queue, make_submit(queue="first"))
-    record = await committed(queue, make_dispatch(record))
-    with psycopg.connect(database_url) as connection:
-        connection.execute("UPDATE attempt SET queues = NULL")
-    await committed(queue, make_created(record))
-    assert rows_of(database_url, "SELECT queues FROM attempt") == [(["first"],)]
-
-
 async def test_a_spec_stays_while_an_appwrapper_needs_it(queue: QueueStore, database_url: str) -> None:
     await lived(queue, "gone", b"the same")
     here = await committed(queue, make_submit("here", spec=b"the same"))
