@@ -17,12 +17,11 @@ from typing import Final, Generic, TypeVar
 
 from dispatcher import log
 from dispatcher.controller.scheduling.garbage import collect_after
+from dispatcher.controller.scheduling.slices import SLICE_SECONDS
 from dispatcher.core.model.incremental import Steps
 
 T = TypeVar("T")
 
-SLICE_SECONDS: Final = 0.005
-"""The work of a plan between two collections of its garbage, which would otherwise be long ones."""
 LONG_SECONDS: Final = 30.0
 """A plan that takes longer is logged, and again each time that it has taken as long once more."""
 
@@ -59,7 +58,10 @@ class _Plan(Generic[T]):
         self._steps = steps
 
     def run(self) -> tuple[T, ...]:
-        """Run the steps. Returns their result, or nothing if the plan is not wanted any more."""
+        """Run the steps. Returns their result, or nothing if the plan is not wanted any more.
+
+        The garbage of each slice is collected after it, because a later collection would take long.
+        """
         slices, until = 0, time.monotonic() + SLICE_SECONDS
         while self.is_wanted:
             try:
