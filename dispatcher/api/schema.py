@@ -9,7 +9,7 @@ from dispatcher.api.spec_errors import joined
 from dispatcher.api.syntax import most_similar
 
 NO_FIELDS: Final[Mapping[str, Any]] = {}
-"""Below a value, or an object whose keys are the author's."""
+"""The fields below a plain value, and below an object whose keys the author chooses: the schema knows none there."""
 
 FIELDS: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("priority", "priorityslope", "suspend", "managedBy", "service", "selector"), NO_FIELDS),

@@ -48,7 +48,7 @@ EXIT_CODES: Final[Mapping[int, str]] = {
     2: "wrong usage",
     3: "the database or the hub did not answer in time: try again",
 }
-"""Those of commands that read."""
+"""The exit codes of commands that read, with what each says."""
 _BOUNDS: Final = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 _SENTENCE: Final = re.compile(r"(.+?\.)(?:\s|$)")
 NO_FILES: Final = ":4"
@@ -120,7 +120,7 @@ def paragraph(title: str, *lines: str) -> str:
 
 
 class CommandWithSettings(click.Command):
-    """A command whose `--help` lists all settings after the options."""
+    """A command that reads settings from the environment: its `--help` lists them after the options."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the settings below the options."""
@@ -233,7 +233,7 @@ def _in_words(bounds: click.IntRange | click.FloatRange) -> str:
 
 
 def _outside(bounds: click.IntRange | click.FloatRange, number: float) -> str:
-    """What is wrong with a number; empty if it is within the bounds."""
+    """The sentence that says which bound a number exceeds; empty if it is within the bounds."""
     if bounds.min is not None and not number >= bounds.min:  # so, because nan is neither smaller nor larger
         return f"is too small: the least is {bounds.min:.10g}"
     if bounds.max is not None and number > bounds.max:

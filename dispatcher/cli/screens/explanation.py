@@ -104,7 +104,7 @@ def rejections(rows: Iterable[tuple[str, str, str]]) -> Block:
 
 
 def would_be_dispatched(changes: Sequence[str]) -> Block:
-    """The changes of which each would dispatch the gang."""
+    """The block that lists changes, each of which alone would dispatch the gang; empty without changes."""
     return Block(below=("It would be dispatched", *(f"  {each}" for each in changes)) if changes else ())
 
 

@@ -191,7 +191,10 @@ def watch(
 
 
 def _again(look: Callable[[], str], seen: str) -> tuple[str, str]:
-    """What is seen now, and what is to be said of it."""
+    """The text of another look, and the text to draw.
+
+    If the look fails, they are the text that was `seen`, and the same text with the error below it.
+    """
     try:
         now = look()
     except TryAgain as error:

@@ -49,7 +49,7 @@ class _Namespace(Struct, frozen=True):
 
     @property
     def relevant(self) -> tuple[Mapping[str, str], str]:
-        """What AppWrappers in the namespace depend on: its ceilings and the queue that it names."""
+        """The annotations with the ceilings of the namespace, and the queue that its label names."""
         return self.annotations, queue_name(self.labels)
 
 

@@ -166,7 +166,7 @@ def _rest(observed: ObservedState, decision: Do) -> Result:
 
 
 MOST_TOLD: Final = 1000
-"""Gangs whose last refusal is remembered; beyond that, an Event may be repeated."""
+"""The number of gangs whose last refusal is remembered. With more gangs, the Event of a refusal may be repeated."""
 
 _log = log.get("pod_admission")
 

@@ -201,7 +201,7 @@ class Observer:
 
 
 def _observe_new(view: AppWrapperView | None, now: datetime) -> ObservedState:
-    """What counts of an AppWrapper that intake has not queued or rejected: intake reads the rest."""
+    """The state of an AppWrapper without a record. Intake, which reads the spec itself, needs no more of it."""
     if view is None:
         return ObservedState(None, False, now)
     wanted, is_finalizing = not view.deleting and view.is_ours, view.deleting and view.has_finalizer

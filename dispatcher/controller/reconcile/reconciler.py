@@ -138,7 +138,7 @@ class Reconciler:
 
 
 class Surroundings(Struct, frozen=True):
-    """What reconciling asks and tells of parts that are not its own."""
+    """The functions of other parts that the reconciler and its parts call, and the settings that these parts share."""
 
     wake_scheduler: Callable[[], None]
     offer: Callable[[EventAbout], None]
