@@ -108,9 +108,9 @@ class AppWrapperInformer:
         return None
 
     def is_slow(self, uid: str) -> bool:
-        """True if a status write may take seconds: of an AppWrapper that is too large, or after one that failed."""
+        """True if a status write may take long: of an AppWrapper that is large, or after one that failed."""
         view = self.view(uid)
-        return uid in self._unwritten or (view is not None and view.excess is not None)
+        return uid in self._unwritten or (view is not None and not view.is_quick)
 
     def note_unwritten(self, uid: str) -> int:
         """Note that a status could not be written; return how often that was so since the last one that was written."""

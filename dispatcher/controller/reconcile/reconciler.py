@@ -43,8 +43,8 @@ _log = log.get("reconciler")
 def lane_of(uid: str, cache: Cache, informer: AppWrapperInformer) -> str:
     """The lane of an AppWrapper in the work queue; AppWrappers of one lane may have to wait for the same answers.
 
-    Each cluster has a lane for the AppWrappers that it is asked about. It has a second lane for AppWrappers that are
-    too large to be read, and for AppWrappers whose last status write failed: their status writes wait for each other
+    Each cluster has a lane for the AppWrappers that it is asked about. It has a second lane for AppWrappers
+    with large specs, and for AppWrappers whose last status write failed: their status writes wait for each other
     (`controller.reconcile.status_writer`).
     """
     cluster = cache.cluster_of(uid)

@@ -6,9 +6,11 @@ alone are written at most once a second. The writer compares with the status tha
 nothing; until the watch shows the last written status, it compares with that one.
 
 The API server needs seconds to write the status of an AppWrapper that is too large to be read, or of any once it has
-too much to do. So these writes, and those that follow a write which failed, wait for each other and have a lane of the
-work queue of their own (`controller.reconcile.reconciler.lane_of`), and the pauses of one that fails double. Otherwise
-a tenant's large AppWrappers take all places of the lane, and repeated writes keep the API server as busy as it was.
+too much to do, and a tenth of a second for each that is large (`SpecSize.is_quick`). So these writes, and those that
+follow a write which failed, wait for each other and have a lane of the work queue of their own
+(`controller.reconcile.reconciler.lane_of`), and the pauses of one that fails double. Otherwise a tenant's large
+AppWrappers take all places of the lane, and their statuses, which often change together, keep the API server busy for
+seconds.
 Writes of AppWrappers that are too large have more time, and are refused once the AppWrapper has changed: one may still
 be on its way when another leader writes.
 

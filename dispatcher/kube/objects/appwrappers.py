@@ -50,7 +50,8 @@ class AppWrapperView(Struct, frozen=True):
     """The parts of an AppWrapper that are kept; `status_json` is the status that the API server last showed.
 
     `spec` is JSON, too; it is empty where it is not needed any more, and where `excess` gives the size of a spec that
-    is too large. `mutable_spec` is the part of the spec that may change, `tolerance` comes from the annotations.
+    is too large. `is_quick` is false of an AppWrapper of which each write takes the API server long. `mutable_spec` is
+    the part of the spec that may change, `tolerance` comes from the annotations.
     """
 
     uid: str
@@ -74,6 +75,7 @@ class AppWrapperView(Struct, frozen=True):
     submitter: Submitter = UNKNOWN
     """The submitter that the annotations name; without the submitters' policy any user can write them."""
     excess: SpecSize | None = None
+    is_quick: bool = True
     approvals: str = ""
     """The annotation that names approvals, as written."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -100,7 +102,7 @@ def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
     generation, finalizers = metadata.get("generation"), metadata.get("finalizers")
     unread = read if isinstance(read, Unread) else None
     spec = mapping_of(read)
-    written = bounds.dumps(spec) if with_spec and unread is None else b""
+    written = b"" if unread else bounds.dumps(spec)
     size = unread.size if unread else SpecSize.of(written)
     return AppWrapperView(
         uid=metadata["uid"],
@@ -111,7 +113,7 @@ def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
         resource_version=metadata["resourceVersion"],
         generation=generation if isinstance(generation, int) else 0,
         deleting="deletionTimestamp" in metadata,
-        spec=written if size.is_acceptable else b"",
+        spec=written if with_spec and size.is_acceptable else b"",
         status_json=encode_status(mapping_of(raw.get("status"))),
         mutable_spec=None if unread else mutable_spec(spec, annotations),
         tolerance=_tolerance(annotations),
@@ -122,6 +124,7 @@ def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
         submitter=submitter_of(annotations),
         approvals=annotations.get(APPROVALS, ""),
         excess=None if size.is_acceptable else size,
+        is_quick=size.is_quick,
         labels=kept_labels(mapping_of(metadata.get("labels"))),
         provisioning_parameters=parameters_in(annotations),
     )

@@ -16,6 +16,7 @@ from dispatcher.core.model.pods import Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.status.conditions import Shown, project
+from dispatcher.kube.objects.appwrappers import decode
 from tests.builders import WAITS, at, make_appwrapper, make_blocked, make_record
 from tests.fakes import answer, refusal
 from tests.unit.controller.wire import APPWRAPPERS
@@ -149,6 +150,17 @@ async def test_pauses_of_a_status_that_cannot_be_written_double(world: World) ->
     assert lane_of(UID, world.cache, world.hub) == "hub/slow"
     await world.reconciling.status_writer.report_or_retry(UID)
     assert lane_of(UID, world.cache, world.hub) == "hub"
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize(("objects", "lane"), [(10, "hub"), (200, "hub"), (300, "hub/slow")])
+async def test_statuses_of_large_appwrappers_wait_for_each_other(
+    world: World, objects: int, lane: str, is_new: bool
+) -> None:
+    """The statuses of twenty of 256 items, all written at once, kept an API server from others for seconds."""
+    view = decode(make_appwrapper(spec={"components": [{}] * objects}), with_spec=is_new)
+    world.hub.reflectors[0].items[UID] = view
+    assert lane_of(UID, world.cache, world.hub) == lane
 
 
 async def test_failure_of_a_deleted_appwrapper_is_not_remembered(world: World) -> None:
