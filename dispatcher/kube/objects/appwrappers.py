@@ -42,6 +42,8 @@ from dispatcher.kube.discovery import Discovery, Kind
 from dispatcher.text import mapping_of, texts_of
 
 NO_ANNOTATIONS: Final = FaultTolerance()
+LONGEST_QUICK_METADATA: Final = 2**15
+"""Bytes of metadata up to which a write is quick; with a thousand labels of 270 bytes each it takes seconds."""
 LARGE_WRITE_SECONDS: Final = 30.0
 """The timeout of a status whose AppWrapper is too large to be read: the API server parses all of it several times."""
 
@@ -124,7 +126,7 @@ def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
         submitter=submitter_of(annotations),
         approvals=annotations.get(APPROVALS, ""),
         excess=None if size.is_acceptable else size,
-        is_quick=size.is_quick,
+        is_quick=size.is_quick and len(bounds.dumps(metadata)) <= LONGEST_QUICK_METADATA,
         labels=kept_labels(mapping_of(metadata.get("labels"))),
         provisioning_parameters=parameters_in(annotations),
     )

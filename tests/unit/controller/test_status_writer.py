@@ -163,6 +163,14 @@ async def test_statuses_of_large_appwrappers_wait_for_each_other(
     assert lane_of(UID, world.cache, world.hub) == lane
 
 
+@pytest.mark.parametrize(("length", "lane"), [(20_000, "hub"), (40_000, "hub/slow")])
+async def test_statuses_of_appwrappers_with_much_metadata_wait_for_each_other(
+    world: World, length: int, lane: str
+) -> None:
+    world.show(make_appwrapper(annotations={"example.com/notes": "x" * length}))
+    assert lane_of(UID, world.cache, world.hub) == lane
+
+
 async def test_failure_of_a_deleted_appwrapper_is_not_remembered(world: World) -> None:
     world.show(make_appwrapper())
     world.hide(UID)
