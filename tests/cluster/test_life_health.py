@@ -138,6 +138,14 @@ async def test_failed_pod_fails_the_gang_and_is_kept_for_its_logs(world: World) 
         "FailedComponent",
         f"Pod {world.namespace}/breaks failed: Error: container main exited with code 3",
     )
+    failure = status["failure"]
+    assert {key: failure[key] for key in ("pod", "container", "exitCode", "reason", "logs")} == {
+        "pod": "breaks",
+        "container": "main",
+        "exitCode": 3,
+        "reason": "Error",
+        "logs": f"kubectl aw logs breaks -n {world.namespace} --pod breaks -c main",
+    }
     assert [(each["metadata"]["name"], each["status"]["phase"]) for each in await world.every("Pod")] == [
         ("breaks", "Failed")
     ]
@@ -157,8 +165,8 @@ async def test_failed_job_is_kept_and_the_raycluster_beside_it_removed(world: Wo
     assert conditions(status)["Failed"] == (
         "True",
         "FailedComponent",
-        f"Job {world.namespace}/driver failed: "
-        "BackoffLimitExceeded: Job has reached the specified backoff limit",
+        f"Job {world.namespace}/driver failed: BackoffLimitExceeded: Job has reached the specified backoff limit; "
+        f"failed first: container main of pod {status['failure']['pod']}, exit code 1, Error",
     )
     assert (await world.names("RayCluster"), await world.names("Job")) == (set(), {"driver"})
     assert [each["status"]["phase"] for each in await world.every("Pod")] == ["Failed"]
@@ -298,7 +306,12 @@ async def test_exit_code_that_was_called_terminal_fails_at_once(world: World) ->
 
     status = await world.until_shown("hopeless", "Failed", "AppWrapper/v1beta2")
     shown = conditions(status)
-    assert shown["Failed"] == ("True", "FoundFailedPods", "failed pods: 1, with exit code 3")
+    failure = status["failure"]
+    assert (failure["container"], failure["exitCode"]) == ("main", 3)
+    assert failure["pod"].startswith("hopeless-")
+    first = f"container main of pod {failure['pod']}, exit code 3, Error"
+    message = f"failed pods: 1, with exit code 3; failed first: {first}"
+    assert shown["Failed"] == ("True", "FoundFailedPods", message)
     assert shown["Unhealthy"] == shown["Failed"]
     assert (status["phase"], status.get("resettingCount")) == ("Failed", None)
     assert (await world.causes("hopeless")).count("dispatched") == 1

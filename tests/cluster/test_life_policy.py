@@ -49,7 +49,9 @@ async def test_only_exit_codes_that_were_called_retryable_are_tried_again(
     await world.create(failing(exit_code), V1BETA2)
 
     status = await world.until_shown("fails", "Failed", V1BETA2)
-    assert conditions(status)["Failed"] == ("True", "FoundFailedPods", said)
+    pod = status["failure"]["pod"]
+    first = f"container main of pod {pod}, exit code {exit_code}, Error"
+    assert conditions(status)["Failed"] == ("True", "FoundFailedPods", f"{said}; failed first: {first}")
     assert (status["phase"], status.get("resettingCount", 0)) == ("Failed", dispatches - 1)
     assert (await world.causes("fails")).count("dispatched") == dispatches
 

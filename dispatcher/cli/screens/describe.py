@@ -43,6 +43,7 @@ _FACTS: Final = (
     plain("Reason", "reason"),
     plain("Message", "message"),
     plain("Cluster", "last_cluster"),
+    Column(Heading("Logs"), lambda job: _logs(job)),
     plain("Submitted", "submitted_at"),
     plain("Started", "first_started_at"),
     plain("Ended", "ended_at"),
@@ -165,6 +166,13 @@ def _table(heading: str, shown: str, is_there: bool) -> list[str]:
 def _start(waiting: Row) -> str:
     start = waiting["estimated_start"]
     return f"unknown: {text(waiting['estimate_unknown'])}" if start is None else text(start)
+
+
+def _logs(job: Row) -> str:
+    """The command for the logs of a failed AppWrapper; nothing for any other, and once it is deleted."""
+    if job["outcome"] != "failed" or job["deleted_at"] is not None or not job["last_cluster"]:
+        return ""
+    return f"kubectl aw logs {job['name']} -n {job['namespace']}"
 
 
 def _used(job: Row) -> str:

@@ -40,7 +40,7 @@ from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.record import HOLDING, Phase
 from dispatcher.core.model.resources import NOTHING, Resources, gpus
 from dispatcher.core.status.conditions import POD_COUNTS
-from dispatcher.text import name_of, text_of
+from dispatcher.text import mapping_of, name_of, text_of
 
 COLUMNS_OF_JOB: Final = (
     "uid",
@@ -168,6 +168,7 @@ class StatusDescription(AppWrapperStatus, frozen=True):
         yield "State", text(job["state"]) or (OUTSIDE if self.waiting else _UNSEEN)
         yield "Reason", text(job["reason"])
         yield "Message", text(job["message"])
+        yield from self._failed_first()
         yield "Cluster", text(job["last_cluster"])
         yield "Pods", ", ".join(f"{status[word]} {word.lower()}" for word in POD_COUNTS if status.get(word))
         yield "Trusts", self._trusts()
@@ -182,6 +183,20 @@ class StatusDescription(AppWrapperStatus, frozen=True):
             yield "Quota", quota_of(self.waiting)
             yield "Preempting", ", ".join(map(name_of, self.waiting.get("preempting") or ()))
             yield "Would go", " or ".join(changes_of(self.waiting))
+
+    def _failed_first(self) -> Iterator[tuple[str, str]]:
+        """How a pod failed first, its termination message, and the command for its log; nothing without a failure."""
+        found = mapping_of(self.status.get("failure"))
+        whose = [f"container {name_of(found.get('container'))} of"] if found.get("container") else []
+        code = found.get("exitCode")
+        words = (
+            " ".join([*whose, f"pod {name_of(found.get('pod'))}"]) if found else "",
+            f"exit code {code}" if isinstance(code, int) else "",
+            name_of(found.get("reason")),
+        )
+        yield "Failed first", ", ".join(filter(None, words))
+        yield "It said", text_of(found.get("message"))
+        yield "Its log", text_of(found.get("logs"))
 
     def _trusts(self) -> str:
         """The nodes that a gang on trust waits for, in words."""

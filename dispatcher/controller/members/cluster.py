@@ -36,6 +36,7 @@ from dispatcher.kube.objects.object_informers import ObjectInformers
 from dispatcher.kube.objects.owner_resolver import OwnerResolver
 from dispatcher.kube.objects.pod_changes import GrowthGates, SurplusPods
 from dispatcher.kube.objects.pod_defaults_reader import PodDefaultsReader
+from dispatcher.kube.objects.pod_failures import PodFailureReader
 from dispatcher.kube.reflector import Extent, Reflector
 from dispatcher.text import mapping_of
 
@@ -121,6 +122,7 @@ class Cluster:
         )
         self._told_names_left_out = False
         self.warnings = WarningReader(client, self.owners, monotonic)
+        self.pod_failures = PodFailureReader(client, self.owners)
         self._on_capacity = on_capacity
         self._on_pods = on_pods
         self._unresolved_pods: dict[str, set[str]] = defaultdict(set)

@@ -28,6 +28,7 @@ from dispatcher.core.lifecycle.confirmation import (
     end_of_attempt,
     evidence_for,
     is_confirmed,
+    may_have_failed_pods,
     why_without_nodes,
 )
 from dispatcher.core.lifecycle.decision import decide
@@ -36,6 +37,7 @@ from dispatcher.core.lifecycle.missing_pods import Withheld, unread_of, withheld
 from dispatcher.core.lifecycle.removal import may_delete_ended, seconds_until_forced, stays
 from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do, ObservedState
 from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.pods import PodFailure
 from dispatcher.core.model.record import ObjectRef, Phase, Record
 from dispatcher.kube.objects.live_pod_lister import UNKNOWN_ITEM
 
@@ -91,12 +93,13 @@ class Remediator:
         decision = decide(confirmed)
         if isinstance(decision, Do) and is_confirmed(suspected, decision):
             complaint = await _complaint(record, suspected, observed, cluster)
+            failure = await _failure(record, decision.reason, cluster)
             if decision.reason == words.POTENTIAL_NODES_MISSING:
                 # Before the eviction: the next cycle must not dispatch the gang to the same pool. A failure while a
                 # pool is not trusted counts nothing, so a new leader may repeat both.
                 await self._note_pools_failed(pools_failed(record, observed, cluster))
             now = self._context.now()
-            return Result(end_of_attempt(record, decision, observed.policy, complaint, now))
+            return Result(end_of_attempt(record, decision, observed.policy, complaint, now, failure))
         if suspected.reason == words.MISSING_COMPONENT:
             return await self._take_as_found(record, confirmed, decision)
         return poll()
@@ -190,6 +193,13 @@ async def _complaint(record: Record, decision: Do, observed: ObservedState, clus
         said = await cluster.warnings.about_pods(record.uid, refs, record.namespace)
     why = observed.objects.withheld.why if who is Complaint.CONTROLLERS else ""
     return "; ".join(each for each in (why, said) if each and each not in decision.message)
+
+
+async def _failure(record: Record, reason: str, cluster: Cluster) -> PodFailure | None:
+    """How a pod of a gang that ends for this reason failed first; None if none did, or if it cannot be read."""
+    if not may_have_failed_pods(reason):
+        return None
+    return await cluster.pod_failures.first(record.namespace, record.uid)
 
 
 async def _of_controllers(record: Record, observed: ObservedState, cluster: Cluster) -> str:

@@ -17,6 +17,7 @@ from dispatcher.core.lifecycle.health import unmade_pods
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.step import Act, Do, ObservedState
+from dispatcher.core.model.pods import PodFailure
 from dispatcher.core.model.record import Change, Record
 
 
@@ -90,12 +91,36 @@ _LACKS_PODS: Final = frozenset(
 )
 
 
+def may_have_failed_pods(reason: str) -> bool:
+    """True if a gang that ends for this reason may end because a pod failed: then the failed pod is looked for."""
+    return reason in _OF_PODS
+
+
+_OF_PODS: Final = frozenset(
+    {
+        words.FAILED_COMPONENT,
+        words.FOUND_FAILED_PODS,
+        words.INSUFFICIENT_PODS_READY,
+        words.MIN_PODS_NOT_RUNNING,
+    }
+)
+
+
 def end_of_attempt(
-    record: Record, decision: Do, policy: LifecyclePolicy, complaint: str, now: datetime
+    record: Record,
+    decision: Do,
+    policy: LifecyclePolicy,
+    complaint: str,
+    now: datetime,
+    failure: PodFailure | None = None,
 ) -> Change:
-    """The change that fails or evicts a gang; `complaint` is that of an operator or the scheduler."""
-    detail = decision.detail + (f"; {complaint}" if complaint else "")
-    reason = EvictionReason(decision.reason, decision.message, detail)
+    """The change that fails or evicts a gang; `complaint` is that of an operator or the scheduler.
+
+    `failure` is how a pod failed first. Its termination message is in no message: events and the history have those.
+    """
+    said = _failed_first(decision.message, failure)
+    detail = decision.detail + "".join(f"; {each}" for each in (complaint, said) if each)
+    reason = EvictionReason(decision.reason, decision.message, detail, failure)
     if decision.act is Act.FAIL:
         return run_changes.fail(record, reason, now)
     next_wait = int(policy.wait(record.requeuings + 1).total_seconds())
@@ -103,3 +128,10 @@ def end_of_attempt(
         return provisioning.revoke(record, reason, next_wait, now, decision.done)
     eligible_at = now + policy.pause(decision.reason)
     return run_changes.evict(record, reason, eligible_at, next_wait, now, decision.done)
+
+
+def _failed_first(message: str, failure: PodFailure | None) -> str:
+    """The failure in words; empty if the message names the container and its code, as that of a bare Pod does."""
+    if failure is None or f"container {failure.container} exited with code {failure.exit_code}" in message:
+        return ""
+    return f"failed first: {failure.in_words}"

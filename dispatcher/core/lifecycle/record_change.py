@@ -25,6 +25,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
+from dispatcher.core.model.pods import PodFailure
 from dispatcher.core.model.record import ACTIVE, Attempt, Change, Condition, Event, Pending, Phase, Record
 from dispatcher.errors import IllegalTransition
 
@@ -143,6 +144,14 @@ def with_false(conditions: Iterable[Condition], type_: ConditionType, now: datet
     )
 
 
+def with_failure(conditions: Iterable[Condition], failure: PodFailure | None) -> tuple[Condition, ...]:
+    """The conditions with how a pod failed after the dispatch; the next dispatch makes the condition anew."""
+    return tuple(
+        replace(known, failure=failure) if known.type is ConditionType.DISPATCHED else known
+        for known in conditions
+    )
+
+
 P = ParamSpec("P")
 Outcome = TypeVar("Outcome")
 
@@ -255,11 +264,15 @@ def evicted(record: Record, eviction: EvictionReason, now: datetime) -> tuple[Co
 
 
 class EvictionReason(Struct, frozen=True):
-    """Why an attempt is over: `message` is MCAD's sentence where MCAD has one, `detail` is the rest."""
+    """Why an attempt is over: `message` is MCAD's sentence where MCAD has one, `detail` is the rest.
+
+    `failure` is how a pod failed, if that is known; its words are in the detail.
+    """
 
     reason: str
     message: str
     detail: str = ""
+    failure: PodFailure | None = None
 
     @property
     def full_message(self) -> str:

@@ -5,6 +5,7 @@ Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from dispatcher.core.model.gang import Constraint
 from dispatcher.core.model.growth import PodShape
 from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.resources import Resources
+from dispatcher.values import shown_without
 
 
 class PodPhase(StrEnum):
@@ -123,6 +125,31 @@ class Pod(Struct, frozen=True):
         """True while no gang can ever have its share of the node; the pods of an AppWrapper end with the AppWrapper."""
         is_foreign = self.owner is None and self.claim is None
         return self.never_ends and self.occupies_node and is_foreign and not self.node_by_author
+
+
+@shown_without("message")
+class PodFailure(Struct, frozen=True, omit_defaults=True):
+    """How a pod of a gang failed: its container that ended with a nonzero `exit_code`, or the pod without any such one.
+
+    `reason` is Kubernetes' word, such as OOMKilled or Evicted. `message` is the termination message: a text of the
+    gang's author, which may hold anything. It belongs into the status of its own AppWrapper and nowhere else:
+    `in_words` leaves it out. The container `has_restarted` if its failed run is not its last one.
+    """
+
+    pod: str
+    container: str = ""
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+    at: datetime | None = None
+    has_restarted: bool = False
+
+    @property
+    def in_words(self) -> str:
+        """The failure in words that events, messages and the history may have."""
+        whose = f"container {self.container} of pod {self.pod}" if self.container else f"pod {self.pod}"
+        code = "" if self.exit_code is None else f"exit code {self.exit_code}"
+        return ", ".join(filter(None, (whose, code, self.reason)))
 
 
 class PodCounts(Struct, frozen=True):

@@ -18,6 +18,7 @@ from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.growth import GrowthRequest, GrowthTrust, PodsByTemplate, Shrinking
 from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL, IN_NO_QUEUE, LACKS_QUOTA, TOO_LARGE
+from dispatcher.core.model.pods import PodFailure
 from dispatcher.core.model.preemption import MOST_REMEMBERED
 from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
@@ -75,7 +76,10 @@ ACTIVE: frozenset[Phase] = frozenset({Phase.DISPATCHED, Phase.RUNNING, Phase.RUN
 
 
 class Condition(Struct, frozen=True):
-    """A condition: `since` is the last change of `status`, `updated` the last change of any field."""
+    """A condition: `since` is the last change of `status`, `updated` that of `status`, `reason` or `message`.
+
+    `failure` is how a pod failed after the dispatch that the condition Dispatched is about; others have none.
+    """
 
     type: ConditionType
     status: bool
@@ -83,6 +87,7 @@ class Condition(Struct, frozen=True):
     updated: datetime
     reason: str = ""
     message: str = ""
+    failure: PodFailure | None = None
 
 
 RESERVATION: Final = "; a backfill reservation "
@@ -433,6 +438,12 @@ class Record(Struct, frozen=True):
     def awaits_approval(self) -> bool:
         """True of a queued gang without all approvals: it takes part in no cycle."""
         return self.pending is not None and self.pending.reason == AWAITING_APPROVAL
+
+    @property
+    def failure(self) -> PodFailure | None:
+        """How a pod of its latest dispatch failed; None if the gang ended otherwise, or goes on."""
+        dispatched = self.condition(ConditionType.DISPATCHED)
+        return dispatched.failure if dispatched else None
 
     def condition(self, type_: ConditionType) -> Condition | None:
         """The condition of that type; None if it was never set."""

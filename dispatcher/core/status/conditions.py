@@ -7,6 +7,7 @@ times, and the internal `sender` and `filterignore` that old clients print. The 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, assert_never
 
@@ -16,7 +17,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import OUR_TYPES, ConditionType, State
 from dispatcher.core.model.clock import micro_timestamp, timestamp
 from dispatcher.core.model.growth import GrowthRequest
-from dispatcher.core.model.pods import PodCounts
+from dispatcher.core.model.pods import PodCounts, PodFailure
 from dispatcher.core.model.potential import Trusted, trusted_of
 from dispatcher.core.model.quantity import quantity
 from dispatcher.core.model.record import ACTIVE, Condition, NotedIssue, Pending, Phase, QuotaSummary, Record
@@ -98,6 +99,8 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
         has_outlook = record.phase is Phase.QUEUED and not record.awaits_approval
         outlook = shown.outlook if has_outlook else {}
         status["waiting"] = {**_waiting(record.pending), **outlook}
+    if record.failure:
+        status["failure"] = _failure(record, record.failure)
     if record.requeuings:
         status["numberOfRequeueings"] = record.requeuings
         status["requeueingTimeInSeconds"] = record.requeuing_seconds
@@ -334,6 +337,32 @@ def _why(told: Pending | Rejection) -> dict[str, str]:
         "cluster": told.cluster,
     }
     return {word: value for word, value in found.items() if value}
+
+
+def _failure(record: Record, failure: PodFailure) -> dict[str, Any]:
+    """How a pod failed, and the command for its log while the pod is kept."""
+    found = {
+        "pod": failure.pod,
+        "container": failure.container,
+        "exitCode": failure.exit_code,
+        "reason": failure.reason,
+        "message": failure.message,
+        "at": timestamp(failure.at) if failure.at else "",
+        "logs": _log_command(record, failure) if record.phase in _KEEPS_FAILED and record.has_objects else "",
+    }
+    return {word: value for word, value in found.items() if value not in ("", None)}
+
+
+_KEEPS_FAILED: Final = frozenset({Phase.FAILING, Phase.FAILED})
+"""Phases in which ended objects, and so failed pods, may be kept for their logs."""
+
+
+def _log_command(record: Record, failure: PodFailure) -> str:
+    """The command in quotes where a shell needs them: a member may answer any name of a pod."""
+    container = ["-c", failure.container] if failure.container else []
+    previous = ["--previous"] if failure.has_restarted else []
+    where = ["-n", record.namespace, "--pod", failure.pod]
+    return shlex.join(["kubectl", "aw", "logs", record.name, *where, *container, *previous])
 
 
 def _unhealthy(noted: NotedIssue) -> dict[str, str]:

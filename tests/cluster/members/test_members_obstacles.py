@@ -198,7 +198,9 @@ async def test_end_of_a_gang_in_a_member_is_shown_on_the_hub(
     await fleet.hub.create(appwrapper("works", item(work)))
 
     told = conditions(await fleet.hub.until_shown("works", state))[state]
-    assert (told[0], told[2]) == ("True", said.format(fleet.hub.namespace))
+    message, _, failed_first = told[2].partition("; failed first: ")
+    assert (told[0], message) == ("True", said.format(fleet.hub.namespace))
+    assert failed_first.endswith(", exit code 1, Error") is (state == "Failed")
     ended = conditions((await fleet.members["east"].get("Job", "work") or {})["status"])[ending]
     assert ended[0] == "True"
 

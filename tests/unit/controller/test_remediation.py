@@ -13,7 +13,7 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import UID_LABEL
 from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.policy import KEPT
-from dispatcher.core.model.pods import Pod, PodPhase, PodReason, Unscheduled
+from dispatcher.core.model.pods import Pod, PodFailure, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING
 from tests.builders import attempt_of, make_appwrapper, make_pod
@@ -433,6 +433,23 @@ async def test_object_that_says_it_failed_is_believed(world: World) -> None:
         "FailedComponent",
         "Job default/train failed: Failed",
     )
+
+
+async def test_failed_gang_names_the_pod_that_failed_first_and_keeps_its_message_apart(world: World) -> None:
+    await running(world, true("Failed"))
+    failed = lives("train-x", phase="Failed")
+    terminated = {"exitCode": 137, "reason": "OOMKilled", "message": "batch 7"}
+    failed["status"]["containerStatuses"] = [{"name": "main", "state": {"terminated": terminated}}]
+    world.server.on("GET", PODS, answer(pods(failed)))
+
+    await world.reconcile(UID)
+
+    record = world.record(UID)
+    assert record.message == (
+        "Job default/train failed: Failed; failed first: container main of pod train-x, exit code 137, OOMKilled"
+    )
+    assert record.failure == PodFailure("train-x", "main", 137, "OOMKilled", "batch 7")
+    assert world.statuses()[-1]["failure"]["message"] == "batch 7"
 
 
 async def test_health_issue_of_a_running_gang_is_noted_and_ends(world: World) -> None:

@@ -18,6 +18,7 @@ from dispatcher.core.model.nodes import (
     Toleration,
 )
 from dispatcher.core.model.pod_terms import PodSort, PodTerm
+from dispatcher.core.model.pods import PodFailure
 from dispatcher.core.model.record import (
     Attempt,
     Borrower,
@@ -110,8 +111,25 @@ def _gangs(draw: st.DrawFn) -> Gang:
 
 
 gangs = _gangs()
+pod_failures = st.builds(
+    PodFailure,
+    texts,
+    texts,
+    st.none() | st.integers(-(2**31), 2**31 - 1),
+    texts,
+    texts,
+    st.none() | moments,
+    st.booleans(),
+)
 conditions = st.builds(
-    Condition, st.sampled_from(ConditionType), st.booleans(), moments, moments, texts, texts
+    Condition,
+    st.sampled_from(ConditionType),
+    st.booleans(),
+    moments,
+    moments,
+    texts,
+    texts,
+    st.none() | pod_failures,
 )
 borrowers = st.lists(st.builds(Borrower, texts, texts), max_size=2).map(tuple)
 summaries = st.builds(QuotaSummary, texts, texts, texts, texts, borrowers)

@@ -189,6 +189,25 @@ def test_wide_output_has_exact_times() -> None:
     assert "team-a/one  ada   2026-11-20T10:58:06Z\n" in shown
 
 
+def test_failed_gang_shows_which_container_failed_first_what_it_said_and_the_command_for_its_log() -> None:
+    failure = {
+        "pod": "train-x",
+        "container": "main",
+        "exitCode": 137,
+        "reason": "OOMKilled",
+        "message": "batch 7",
+        "logs": "kubectl aw logs train -n team-a --pod train-x -c main",
+    }
+    status = {**STATUS, "state": "Failed", "queuejobstate": "Failed", "failure": failure}
+    failed = make_appwrapper("train", JOB, namespace="team-a", status=status)
+
+    assert StatusDescription(failed, NOW).as_text(None).splitlines()[8:11] == [
+        "  Failed first:  container main of pod train-x, exit code 137, OOMKilled",
+        "  It said:       batch 7",
+        "  Its log:       kubectl aw logs train -n team-a --pod train-x -c main",
+    ]
+
+
 def test_keys_are_those_of_the_database() -> None:
     golden = (TESTS / "golden" / "history-columns.txt").read_text().splitlines()
     assert tuple(line.split()[1] for line in golden if line.startswith("job_history ")) == COLUMNS_OF_JOB

@@ -8,6 +8,7 @@ import pytest
 
 from dispatcher.api import conditions as words
 from dispatcher.core.kinds.completion import CompletionRule
+from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.confirmation import (
     Complaint,
     Evidence,
@@ -15,12 +16,13 @@ from dispatcher.core.lifecycle.confirmation import (
     end_of_attempt,
     evidence_for,
     is_confirmed,
+    may_have_failed_pods,
     why_without_nodes,
 )
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.step import Act, Do, ObservedState
-from dispatcher.core.model.pods import PodCounts
+from dispatcher.core.model.pods import PodCounts, PodFailure
 from dispatcher.core.model.record import Phase
 from tests.builders import at, make_gang, make_policy, make_record
 
@@ -130,3 +132,56 @@ def test_pause_of_an_eviction_is_not_negative() -> None:
     change = end_of_attempt(RUNNING, TOO_FEW, LifecyclePolicy(), "", at(60))
     assert change.after.eligible_at is not None
     assert change.after.eligible_at - at(60) >= timedelta(0)
+
+
+OUT_OF_MEMORY = PodFailure("train-0", "main", 137, "OOMKilled", "a secret")
+FAILED_FIRST = "failed first: container main of pod train-0, exit code 137, OOMKilled"
+BARE = "Pod a/train-0 failed: container main exited with code 137"
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        (words.FAILED_COMPONENT, True),
+        (words.FOUND_FAILED_PODS, True),
+        (words.INSUFFICIENT_PODS_READY, True),
+        (words.MIN_PODS_NOT_RUNNING, True),
+        (words.MISSING_COMPONENT, False),
+        (words.DISPATCH_DEADLINE_EXCEEDED, False),
+        (words.CLUSTER_DRAINING, False),
+    ],
+)
+def test_failed_pod_is_looked_for_where_a_pod_may_be_the_cause(reason: str, expected: bool) -> None:
+    assert may_have_failed_pods(reason) is expected
+
+
+@pytest.mark.parametrize(
+    ("act", "message", "told"),
+    [
+        (Act.FAIL, "Job a/b failed", f"Job a/b failed; no quota; {FAILED_FIRST}"),
+        (Act.REQUEUE, "failed pods: 1", f"failed pods: 1; no quota; {FAILED_FIRST}"),
+        (Act.FAIL, BARE, f"{BARE}; no quota"),
+    ],
+    ids=["failed", "requeued", "the-message-says-it"],
+)
+def test_failed_pod_is_named_and_its_termination_message_is_in_no_message(
+    act: Act, message: str, told: str
+) -> None:
+    decision = Do(act, words.FAILED_COMPONENT, message)
+
+    change = end_of_attempt(RUNNING, decision, LifecyclePolicy(), "no quota", at(60), OUT_OF_MEMORY)
+
+    assert (change.after.message, change.events[-1].message) == (told, told)
+    assert change.after.failure == OUT_OF_MEMORY
+    said = [change.events[-1].message, *(each.message for each in change.after.conditions)]
+    assert not any("secret" in each for each in said)
+
+
+def test_next_dispatch_forgets_how_the_last_one_failed() -> None:
+    decision = Do(Act.REQUEUE, words.FOUND_FAILED_PODS, "failed pods: 1")
+    evicted = end_of_attempt(RUNNING, decision, LifecyclePolicy(), "", at(60), OUT_OF_MEMORY).after
+    queued = removal.removed(evicted, at(61)).after
+    again = queue_changes.dispatch(queued, "hub", at(99)).after
+
+    assert (queued.failure, again.failure) == (OUT_OF_MEMORY, OUT_OF_MEMORY)
+    assert run_changes.created(again, (), at(100)).after.failure is None

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from dispatcher.api.conditions import OUR_TYPES, ConditionType, State
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
-from dispatcher.core.lifecycle.record_change import new_condition
+from dispatcher.core.lifecycle.record_change import new_condition, with_failure
 from dispatcher.core.model.clock import timestamp
 from dispatcher.core.model.gang import Assignment, Gang
 from dispatcher.core.model.growth import GrowthRequest
-from dispatcher.core.model.pods import PodCounts
+from dispatcher.core.model.pods import PodCounts, PodFailure
 from dispatcher.core.model.record import Borrower, NotedIssue, Pending, Phase, QuotaSummary, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -685,3 +685,44 @@ def test_conditions_of_others_stand_before_ours() -> None:
     record = make_blocked()
     others = ({"type": "budget", "status": "True"},)
     assert project(record, Shown(others=others))["conditions"] == [*others, *project(record)["conditions"]]
+
+
+FAILED_POD = PodFailure("train-0", "main", 137, "OOMKilled", "batch 7", at(9), has_restarted=True)
+SHOWN_FAILURE = {
+    "pod": "train-0",
+    "container": "main",
+    "exitCode": 137,
+    "reason": "OOMKilled",
+    "message": "batch 7",
+    "at": "2026-11-20T08:58:15Z",
+}
+
+
+@pytest.mark.parametrize(
+    ("record", "failure", "expected"),
+    [
+        pytest.param(
+            make_failing_run(),
+            FAILED_POD,
+            {**SHOWN_FAILURE, "logs": "kubectl aw logs aw -n default --pod train-0 -c main --previous"},
+            id="its-objects-are-kept",
+        ),
+        pytest.param(REQUEUED, FAILED_POD, SHOWN_FAILURE, id="its-objects-are-gone"),
+        pytest.param(
+            make_failing_run(),
+            PodFailure("x; rm -r ~", reason="Evicted"),
+            {
+                "pod": "x; rm -r ~",
+                "reason": "Evicted",
+                "logs": "kubectl aw logs aw -n default --pod 'x; rm -r ~'",
+            },
+            id="a-name-that-a-shell-would-run",
+        ),
+        pytest.param(make_failing_run(), None, None, id="no-pod-failed"),
+    ],
+)
+def test_failed_pod_is_shown_with_the_command_for_its_log(
+    record: Record, failure: PodFailure | None, expected: dict[str, Any] | None
+) -> None:
+    failed = replace(record, conditions=with_failure(record.conditions, failure))
+    assert project(failed).get("failure") == expected
