@@ -110,10 +110,13 @@ class _Until(Struct, frozen=True):
     ends: float | None = None
 
 
-def follow(client: UserClient, found: Sequence[Found], goal: Goal, timeout: str) -> None:
-    """Print each change of state until all have reached the goal.
+def follow(
+    client: UserClient, found: Sequence[Found], goal: Goal, timeout: str, *, any_is_enough: bool = False
+) -> None:
+    """Print each change of state until all have reached the goal, or one if `any_is_enough`.
 
-    Exits with 1 if one failed or was deleted, else with 124 if one has not reached the goal in time.
+    Exits with 1 if one failed or was deleted, else with 124 if one has not reached the goal in time. If any is enough,
+    that counts only if none has reached it.
     """
     ends = time.monotonic() + duration(timeout).total_seconds() if timeout else None
     codes = set()
@@ -123,6 +126,8 @@ def follow(client: UserClient, found: Sequence[Found], goal: Goal, timeout: str)
             sys.stdout.flush()
         if news.problem:
             note(f"{key} {news.problem}")
+        if any_is_enough and news.code == 0:
+            return
         codes.add(news.code or 0)
     if codes & {1, TimeIsUp.exit_code}:
         raise click.exceptions.Exit(1 if 1 in codes else TimeIsUp.exit_code)

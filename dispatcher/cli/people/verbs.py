@@ -37,8 +37,8 @@ _CODES: Final = {
     3: "the hub did not answer",
 }
 _WAIT_CODES: Final = {
-    0: "reached; for done: the AppWrapper completed",
-    1: "it failed or was deleted, or the command failed",
+    0: "reached by all, with --any by one; for done: they completed",
+    1: "one failed or was deleted, with --any all, or the command failed",
     2: "wrong usage",
     3: "the hub did not answer",
     124: "--timeout is over",
@@ -208,10 +208,11 @@ def cancel(names: Sequence[str], dry_run: bool, namespace: str, at: HubOptions) 
     epilog=epilog(
         "kubectl aw wait train-7 --for done",
         "kubectl aw wait team-a/train-7 --for running --timeout 1h30m",
+        "kubectl aw wait train-7 train-8 sweep --for done --any",
         codes=_WAIT_CODES,
     )
 )
-@name_argument
+@names_argument
 @click.option(
     "goal",
     "--for",
@@ -219,17 +220,32 @@ def cancel(names: Sequence[str], dry_run: bool, namespace: str, at: HubOptions) 
     required=True,
     help="running: its pods run, or have run. done: it completed.",
 )
+@click.option(
+    "any_is_enough",
+    "--any/--all",
+    help="Of several: end once one of them is there, or once all are.  [default: --all]",
+)
 @timeout_option
 @hub_namespace_option
 @hub_options
-def wait(name: str, goal: Goal, timeout: str, namespace: str, at: HubOptions) -> None:
-    """Wait until an AppWrapper runs or is done. Each change of its state is printed. The hub is watched, not polled."""
+def wait(
+    names: Sequence[str], goal: Goal, any_is_enough: bool, timeout: str, namespace: str, at: HubOptions
+) -> None:
+    """Wait until AppWrappers run or are done. Each change of their states is printed. The hub is watched, not polled.
+
+    With several names the exit code is that of the worst end: 1 if one failed or was deleted, else 124 if one is not
+    there in time. With --any it is 0 once one is there, whatever became of the others.
+    """
     from dispatcher.cli.people.following import follow
 
-    where, last = parts(name, namespace)
+    wanted = [parts(name, namespace) for name in dict.fromkeys(names)]
     with on_hub(at) as hub:
-        found = find_appwrapper(hub, where or hub.namespace, last)
-        follow(hub.client, [found], goal, timeout)
+        found = {
+            each.key: each
+            for where, last in wanted
+            for each in [find_appwrapper(hub, where or hub.namespace, last)]
+        }
+        follow(hub.client, list(found.values()), goal, timeout, any_is_enough=any_is_enough)
 
 
 @commands.command(
@@ -314,6 +330,7 @@ def submit(
     epilog=epilog(
         "kubectl aw logs train-7",
         "kubectl aw logs train-7 -f",
+        "kubectl aw logs train-7 --pod train-7-x5k2p -c main --previous",
         "kubectl aw logs train-7 --commands",
         codes=_LOG_CODES,
     )
@@ -321,18 +338,41 @@ def submit(
 @name_argument
 @click.option("--follow", "-f", is_flag=True, help="Print new lines until the pod ends.")
 @click.option(
+    "--pod", default="", metavar="POD", help="A pod of the gang.  [default: the first of --commands]"
+)
+@click.option(
+    "--container",
+    "-c",
+    default="",
+    metavar="CONTAINER",
+    help="A container of the pod.  [default: as kubectl logs]",
+)
+@click.option("--previous", "-p", is_flag=True, help="The log of the container before its last restart.")
+@click.option(
     "only_commands", "--commands", is_flag=True, help="Print the kubectl command for each pod instead."
 )
 @hub_namespace_option
 @hub_options
-def logs(name: str, follow: bool, only_commands: bool, namespace: str, at: HubOptions) -> None:
-    """Print the log of a gang's head pod. With --commands, print kubectl commands for the logs of all its pods.
+def logs(
+    name: str,
+    follow: bool,
+    pod: str,
+    container: str,
+    previous: bool,
+    only_commands: bool,
+    namespace: str,
+    at: HubOptions,
+) -> None:
+    """Print the log of a gang's first pod. With --commands, print kubectl commands for the logs of all its pods.
 
-    The head is the pod that KubeRay marks as head, else the first pod by name. If the kubeconfig does not lead to the
-    gang's cluster, the commands are printed.
+    First comes the pod that submits a RayJob, which prints what the job prints; then the pod that KubeRay marks as
+    head; then the oldest pod. Pods are found by their controllers, so those without labels of the AppWrapper are among
+    them. If the kubeconfig does not lead to the gang's cluster, the commands are printed.
     """
-    from dispatcher.cli.people.gang_logs import commands_for, find_pods, log_of
+    from dispatcher.cli.people.gang_logs import commands_for, find_pods, log_of, pod_named
 
+    if follow and previous:
+        raise click.BadParameter("--previous prints the log of a run that has ended: leave --follow out")
     if follow and only_commands:
         raise click.BadParameter("--follow prints a log, and --commands prints none: leave one of them out")
     where, last = parts(name, namespace)
@@ -343,13 +383,15 @@ def logs(name: str, follow: bool, only_commands: bool, namespace: str, at: HubOp
             raise errors.CommandFailed(f"{found.key} has not been dispatched: it has no pods, so no logs")
         client = hub.reach(cluster)
         pods = find_pods(client, found.raw) if client else []
+        if pods and pod:
+            pods = [pod_named(pods, pod, found.key)]
         if client is None or only_commands:
-            for line in commands_for(found.raw, cluster, pods):
+            for line in commands_for(found.raw, cluster, pods, container=container, previous=previous):
                 say(line)
             return
         if not pods:
             raise errors.CommandFailed(f"{found.key} has no pods in {cluster} now")
-        for chunk in log_of(client, pods[0], follow=follow):
+        for chunk in log_of(client, pods[0], follow=follow, container=container, previous=previous):
             click.echo(chunk, nl=False)
 
 

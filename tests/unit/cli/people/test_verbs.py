@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 import yaml
@@ -16,7 +16,7 @@ from dispatcher.cli.options import Goal
 from dispatcher.cli.people.following import Wait, progress, wait_for
 from tests.builders import make_appwrapper, make_metadata
 from tests.commands import Ran, Run, runner
-from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal, text, watch
+from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal, watch
 from tests.unit.cli.wire import merged, plain_kubeconfig, use_kubeconfig, writes
 
 Json = dict[str, Any]
@@ -401,6 +401,38 @@ async def test_submit_follows_all_at_once_and_ends_with_the_worst(
     assert f"team-a/quick {quick} on hub" in ran.out.splitlines()
 
 
+SLOW_FAILS = watch(modified(named("slow", "Failed")))
+DONE, RUNS_ON = (
+    watch(modified(named("quick", "Completed"))),
+    watch(modified(named("quick", "Running")), then=never),
+)
+
+
+@pytest.mark.parametrize(
+    ("mode", "slow", "quick", "code"),
+    [
+        pytest.param([], watch(modified(named("slow", "Completed"))), DONE, 0, id="all-completed"),
+        pytest.param(["--all"], SLOW_FAILS, DONE, 1, id="all-but-one-failed"),
+        pytest.param([], never, DONE, 124, id="all-but-one-is-late"),
+        pytest.param(["--any"], never, DONE, 0, id="any-is-enough"),
+        pytest.param(["--any"], SLOW_FAILS, RUNS_ON, 1, id="any-but-one-failed-and-one-is-late"),
+    ],
+)
+async def test_wait_takes_several_names_and_ends_with_all_or_with_the_first(
+    ask: Run, hub: FakeApiServer, mode: list[str], slow: Reply, quick: Reply, code: int
+) -> None:
+    for name in ("slow", "quick"):
+        hub.on("GET", f"{COLLECTION}/{name}", answer(named(name)))
+    lists = {"slow": (listed(named("slow")), slow), "quick": (listed(named("quick")), quick)}
+    hub.on("GET", COLLECTION, by_selector(lists))
+
+    ran = await ask("wait", "slow", "quick", "team-a/quick", "--for", "done", "--timeout", "1s", *mode)
+
+    assert ran.code == code
+    assert "team-a/quick not seen by a dispatcher yet" in ran.out.splitlines()
+    assert ran.out.count("team-a/quick not seen") == 1
+
+
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
@@ -451,128 +483,6 @@ async def test_submit_of_a_name_that_is_taken_says_what_to_do(ask: Run, hub: Fak
         "",
         "dispatcher: team-a/train exists: nothing more was submitted. Delete it with kubectl aw cancel, or choose "
         "another name\n",
-    )
-
-
-JOBS: Final = "/apis/batch/v1/namespaces/team-a/jobs"
-OF_TRAIN: Final = {
-    "apiVersion": "workload.codeflare.dev/v1beta1",
-    "kind": "AppWrapper",
-    "name": "train",
-    "uid": "uid-of-train",
-}
-OF_JOB: Final = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "uid-of-job"}
-HEAD: Final = {"ray.io/node-type": "head"}
-
-
-def pod(name: str, owner: Json = OF_TRAIN, created: str = "2026-11-20T08:58:06Z", **fields: Json) -> Json:
-    """A pod of two containers, which an object controls."""
-    owners = [{**owner, "controller": True}] if owner else []
-    return {
-        "metadata": make_metadata(
-            name, namespace="team-a", creationTimestamp=created, ownerReferences=owners, **fields
-        ),
-        "spec": {"containers": [{"name": "main"}, {"name": "other"}]},
-    }
-
-
-def serve_pods(hub: FakeApiServer, *pods: Json) -> None:
-    """The hub with these pods, and a Job of the AppWrapper."""
-    hub.on("GET", TRAIN, answer(train("Running", "hub")))
-    hub.on("GET", PODS, answer({"metadata": {}, "items": [*pods]}))
-    hub.on("GET", "/apis/batch/v1", answer({"resources": [{"name": "jobs", "kind": "Job"}]}))
-    owners = [{**OF_TRAIN, "controller": True}]
-    hub.on(
-        "GET",
-        f"{JOBS}/job",
-        answer({"metadata": make_metadata("job", namespace="team-a", ownerReferences=owners)}),
-    )
-
-
-async def commands_of(ask: Run) -> list[str]:
-    return (await ask("logs", "train", "--commands")).out.splitlines()
-
-
-async def test_logs_of_a_raycluster_come_from_its_head(ask: Run, hub: FakeApiServer) -> None:
-    serve_pods(hub, pod("a"), pod("b", labels=HEAD))
-    hub.on("GET", f"{PODS}/b/log", text("epoch 1\nepoch 2\n", 200))
-
-    assert await ask("logs", "train", "-f") == Ran(0, "epoch 1\nepoch 2\n")
-    assert dict(hub.requests("GET", f"{PODS}/b/log")[0].query) == {"container": "main", "follow": "true"}
-    assert await commands_of(ask) == [
-        "kubectl logs -n team-a b -c main",
-        "kubectl logs -n team-a a -c main",
-    ]
-
-
-async def test_head_that_was_made_later_comes_after_the_gangs_own(ask: Run, hub: FakeApiServer) -> None:
-    later = pod("aaa", created="2026-11-20T09:58:06Z", labels=HEAD)
-    serve_pods(hub, later, pod("b", labels=HEAD))
-
-    assert (await commands_of(ask))[0] == "kubectl logs -n team-a b -c main"
-
-
-@pytest.mark.parametrize(
-    ("owner", "is_shown"),
-    [
-        pytest.param(OF_JOB, True, id="by-an-object-of-the-gang"),
-        pytest.param({**OF_JOB, "uid": "another"}, False, id="by-a-namesake"),
-        pytest.param({**OF_JOB, "name": "none"}, False, id="by-no-object"),
-        pytest.param({**OF_JOB, "kind": "Unknown"}, False, id="by-a-kind-that-is-not-served"),
-        pytest.param({**OF_JOB, "apiVersion": "../.."}, False, id="by-no-version"),
-        pytest.param({}, False, id="by-none"),
-    ],
-)
-async def test_pod_is_of_the_gang_only_if_its_controllers_are(
-    ask: Run, hub: FakeApiServer, owner: Json, is_shown: bool
-) -> None:
-    serve_pods(hub, pod("claims", owner))
-
-    ran = await ask("logs", "train", "--commands")
-
-    assert ran.code == (0 if is_shown else 1)
-    assert ("claims" in ran.out) is is_shown
-
-
-async def test_pods_of_an_anchor_are_of_its_gang(ask: Run, hub: FakeApiServer) -> None:
-    name = "appwrapper-uid-of-train-3"
-    serve_pods(
-        hub, pod("worker", {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": f"uid-of-{name}"})
-    )
-    hub.on("GET", "/api/v1", answer({"resources": [{"name": "configmaps", "kind": "ConfigMap"}]}))
-    hub.on(
-        "GET",
-        f"/api/v1/namespaces/team-a/configmaps/{name}",
-        answer({"metadata": make_metadata(name, namespace="team-a")}),
-    )
-
-    assert await commands_of(ask) == ["kubectl logs -n team-a worker -c main"]
-
-
-@pytest.mark.parametrize(
-    ("chosen", "container"), [("other", "other"), ("none\x1b[2K", "main")], ids=["of-the-pod", "of-no-pod"]
-)
-async def test_default_container_counts_only_if_the_pod_has_it(
-    ask: Run, hub: FakeApiServer, chosen: str, container: str
-) -> None:
-    serve_pods(hub, pod("a", annotations={"kubectl.kubernetes.io/default-container": chosen}))
-
-    assert await commands_of(ask) == [f"kubectl logs -n team-a a -c {container}"]
-
-
-async def test_logs_in_a_cluster_that_is_out_of_sight_are_commands(ask: Run, hub: FakeApiServer) -> None:
-    hub.on("GET", TRAIN, answer(train("Running", "east")))
-
-    assert await ask("logs", "train") == Ran(
-        0,
-        "kubectl --context east logs -n team-a -l dispatcher.codeflare.dev/appwrapper-uid=uid-of-train --prefix "
-        "--all-containers\n",
-    )
-
-
-async def test_logs_of_a_gang_that_waits_are_none(ask: Run) -> None:
-    assert await ask("logs", "train") == Ran(
-        1, "", "dispatcher: team-a/train has not been dispatched: it has no pods, so no logs\n"
     )
 
 
