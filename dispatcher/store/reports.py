@@ -163,6 +163,10 @@ class Reports:
         """The current state of each cluster."""
         return await self._report(_CLUSTERS, {})
 
+    async def held(self) -> Report:
+        """The amounts that gangs hold now, for each cluster that has any gang."""
+        return await self._report(_HELD, {})
+
     async def has_leader(self) -> bool:
         """True if a dispatcher leads and has written a snapshot; needs the right to read the schema `scheduling`."""
         return any(row["leads"] for row in await self._report(_LEADS, {}))
@@ -285,3 +289,7 @@ _WAITS: Final = (
 )
 _LEADS: Final = "SELECT coalesce(bool_or(has_leader), false) AS leads FROM scheduling.clusters"
 _CLUSTERS: Final = "SELECT * FROM history.clusters_now ORDER BY cluster"
+_HELD: Final = (
+    "SELECT cluster, sum(cpu) AS cpu_held, sum(memory_gib) AS memory_gib_held, sum(gpu) AS gpu_held "
+    "FROM history.running_now GROUP BY cluster"
+)

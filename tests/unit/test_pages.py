@@ -298,7 +298,7 @@ async def test_explanation_is_that_of_a_plan(run: Run) -> None:
     )
     add, remove = decision["repair"]
     assert f"with {add['add_nodes']['count']} more node like node-0" in shown
-    assert shown.endswith(f"without team-a/{remove['remove'][0]}")
+    assert f"without team-a/{remove['remove'][0]}\n\nAs of " in shown
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ LIVE: Final = "live"
 AS_OF: Final = "as_of"
 """A column for the age of free capacity: the time of its sample, or `LIVE`."""
 _GIB: Final = 2**30
+NOTHING_HELD: Final = dict.fromkeys(("cpu_held", "memory_gib_held", "gpu_held"), Decimal(0))
 FREE: Final = ("cpu", "nvidia.com/gpu", "memory")
 NO_CLUSTERS: Final = "No cluster was ever seen: no dispatcher has led yet."
 CLUSTERS_WIDE: Final = (
@@ -121,13 +122,22 @@ def _yes_or_no(value: object) -> str:
     return "true" if value else "false"
 
 
-def with_age(report: Report, members: Json) -> Report:
+def with_age(report: Report, held: Report, members: Json) -> Report:
     """The clusters of the database with the column `AS_OF`, and the live capacity of the `members` that have one.
 
-    `members` is the list of MemberClusters as the API server gives it; an empty one leaves all samples.
+    `held` are the amounts that gangs hold now: those of the samples are some minutes old. `members` is the list of
+    MemberClusters as the API server gives it; an empty one leaves all other samples.
     """
-    live = dict(_capacities(members))
-    rows = ({**row, AS_OF: row["sampled_at"], **live.get(str(row["cluster"]), {})} for row in report)
+    live, now = dict(_capacities(members)), {str(row["cluster"]): row for row in held}
+    rows = (
+        {
+            **row,
+            **now.get(str(row["cluster"]), NOTHING_HELD),
+            AS_OF: row["sampled_at"],
+            **live.get(str(row["cluster"]), {}),
+        }
+        for row in report
+    )
     columns = (*report.columns, AS_OF)
     return replace(report, columns=columns, rows=tuple(tuple(row[name] for name in columns) for row in rows))
 

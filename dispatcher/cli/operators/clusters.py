@@ -103,7 +103,8 @@ def clusters(
 
     The database is read: all clusters that were ever seen, with their last events. AS OF is the age of the free
     capacity: that of the last sample, which the leader takes every five minutes; or live, if the
-    kubeconfig leads to the hub and the cluster is a member that answers. SINCE, CLOSED and RUNNING are of this moment.
+    kubeconfig leads to the hub and the cluster is a member that answers. SINCE, CLOSED, RUNNING and what is held are of
+    this moment.
     JSON and CSV have the samples.
 
     list reads the hub alone: the declared member clusters, their free capacity now, and why a cluster gets no gangs.
@@ -121,8 +122,8 @@ def clusters(
     def look() -> Report:
         if is_raw:
             return ask(database_url, lambda reports: reports.clusters())
-        found, leads = ask(database_url, _clusters_and_leader)
-        return with_age(found, _members(at) if leads else {})
+        found, held, leads = ask(database_url, _clusters_and_leader)
+        return with_age(found, held, _members(at) if leads else {})
 
     if is_watched(again, every):
         watch(lambda: laid_out(look(), output, CLUSTERS, CLUSTERS_WIDE, nothing=NO_CLUSTERS), every)
@@ -299,8 +300,8 @@ def _remove(hub: Hub, namespace: str, name: str, *, force: bool) -> None:
         )
 
 
-async def _clusters_and_leader(reports: Reports) -> tuple[Report, bool]:
-    return await reports.clusters(), await reports.has_leader()
+async def _clusters_and_leader(reports: Reports) -> tuple[Report, Report, bool]:
+    return await reports.clusters(), await reports.held(), await reports.has_leader()
 
 
 def _members(at: HubOptions) -> Json:

@@ -109,8 +109,16 @@ class QueueList(Struct, frozen=True):
         return self.declared.forest
 
     def status(self, name: str) -> Json:
-        """The status of a queue; empty if no dispatcher has written one."""
-        return self.items[name].get("status") or {} if name in self.items else self.node_statuses[name]
+        """The status of a queue; empty if no dispatcher has written one.
+
+        Whether a valid queue is stopped follows from the stop policies that are declared now: its status lags behind.
+        """
+        if name not in self.items:
+            return self.node_statuses[name]
+        written, place = self.items[name].get("status") or {}, self.forest.places.get(name)
+        if place is None or written.get("state") not in _STATES:
+            return written
+        return {**written, "state": _state_of(place)}
 
     def is_shown(self, name: str) -> bool:
         """True if a queue is declared; the queue `default` exists without a declaration."""
@@ -121,6 +129,14 @@ class QueueList(Struct, frozen=True):
         if name not in self.forest.places:
             return [name]
         return [place.name for place in self.forest.below(name) if place.is_leaf] or [name]
+
+
+_STATES: Final = frozenset({"Active", StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN})
+"""States of a valid queue."""
+
+
+def _state_of(place: Place) -> str:
+    return "Active" if place.stop_policy is StopPolicy.NONE else place.stop_policy.value
 
 
 def _node_statuses(declared: DeclaredQueues, gangs: QueueGangs | None) -> dict[str, Json]:

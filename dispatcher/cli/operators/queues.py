@@ -149,7 +149,8 @@ def queues(
     it in a label and that it does not take. SHARE is the dominant share in thousandths, or under sharing Division the
     fair share of the resource. STATE is Active, or the reason why nothing is dispatched.
 
-    The hub's API is read. The dispatcher writes these numbers every ten seconds, if they have changed. Nodes of MCAD's
+    The hub's API is read. STATE is of this moment, as far as it follows from the stop policies; the dispatcher writes
+    the numbers every ten seconds, if they have changed. Nodes of MCAD's
     QuotaSubtrees are shown as TREE/NODE; their use is counted from the database, if one is given. JSON has the
     DispatchQueues alone.
     """

@@ -150,8 +150,9 @@ def explain(
 ) -> None:
     """Explain why an AppWrapper waits, and what would dispatch it. Holders of what it needs are named.
 
-    The answer is the decision of the next scheduling cycle on the queue as it is and on clusters as they were at most
-    some seconds ago. Each named change suffices by itself, and a smaller one does not: the command has tried both.
+    The answer is the decision of the next scheduling cycle on the queue as it is and on clusters as they were some
+    seconds ago; the last line says how many. Each named change suffices by itself, and a smaller one does not: the
+    command has tried both.
 
     Without a database the status of the AppWrapper answers: its reason, and for the first AppWrappers of a queue the
     holders and the smallest change. --if, --if-gone, --priority and --without-cluster need the database.
@@ -238,7 +239,7 @@ def would(
             for line in facts[each.uid].lines() if each.uid in facts else ():
                 note(f"{each.key}: {line}.")
     reports = _explained(snapshot, world, [each.uid for each in queued])
-    told = [replace(each, author=facts.get(each.explanation.record.uid), tells_age=True) for each in reports]
+    told = [replace(each, author=facts.get(each.explanation.record.uid)) for each in reports]
     _show_reports(told, output, others)
 
 

@@ -73,8 +73,8 @@ _MOST_NEIGHBOURS: Final = 3
 class Report(Struct, frozen=True):
     """An explanation with the records and the world that it is about; `author` is for one that is not submitted.
 
-    `estimate` is the estimated start of the gang, None if it was not sought. If it `tells_age`, the report has the age
-    of the facts about clusters and queues as well.
+    `estimate` is the estimated start of the gang, None if it was not sought. `taken_at` is the time of the facts about
+    clusters and queues, whose age the report tells; None for a world that is no snapshot.
     """
 
     explanation: Explanation
@@ -83,12 +83,11 @@ class Report(Struct, frozen=True):
     taken_at: datetime | None = None
     author: AuthorFacts | None = None
     estimate: Estimate | None = None
-    tells_age: bool = False
 
     @property
     def age(self) -> timedelta | None:
-        """The age of the oldest facts about a cluster and about the queues; None if it is not told."""
-        return max(self.world.now - self.taken_at, timedelta(0)) if self.tells_age and self.taken_at else None
+        """The age of the oldest facts about a cluster and about the queues; None if that is not known."""
+        return max(self.world.now - self.taken_at, timedelta(0)) if self.taken_at else None
 
     def document(self, *, is_wide: bool = False) -> Document:
         """The explanation; tables have exact times in wide output."""
@@ -387,9 +386,8 @@ def _time(moment: datetime | None) -> str | None:
 
 
 def age_of(reports: Sequence[Report]) -> str:
-    """The sentence about the age of the facts of some reports; empty if none tells it."""
+    """The sentence about the age of the facts of some reports; empty if none knows it."""
     age = max((each.age for each in reports if each.age is not None), default=None)
     if age is None:
         return ""
-    written = f"Clusters and queues are as the leader wrote them {text(age)} ago"
-    return f"{written}; it writes them again some seconds after a change."
+    return f"As of {text(age)} ago: the leader writes clusters and queues some seconds after they change."

@@ -36,6 +36,7 @@ ONLY_IN_SNAPSHOT: Final = (
     "accounts",
     "spared",
     "takenAt",
+    "ageSeconds",
 )
 """Fields of an explanation that need the leader's snapshot."""
 

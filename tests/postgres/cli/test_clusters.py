@@ -161,14 +161,14 @@ async def test_json_has_the_samples(run: Run, leads: None, hub: FakeApiServer) -
     assert (east["cpu_free"], datetime.fromisoformat(east["sampled_at"]), hub.asked) == (6, NOW, [])
 
 
-async def test_the_wide_table_says_why(run: Run, clusters: None) -> None:
+async def test_the_wide_table_says_why_and_what_is_held_now(run: Run, clusters: None) -> None:
     lines = (await run("clusters", "-o", "wide")).out.splitlines()
     at = lines[0].index("SAMPLED")
     assert [line[at:] for line in lines] == [
         "SAMPLED               CPU HELD  GIB HELD  GPU HELD  CORDONED  DRAINING  WHY",
         f"{shown(NOW)}  1.5       0         2         yes       no        new switches",
-        f"{shown(NOW)}  3         0         0         no        no        -",
-        "-                     -         -         -         no        no        it does not answer",
+        f"{shown(NOW)}  0         0         0         no        no        -",
+        "-                     0         0         0         no        no        it does not answer",
     ]
 
 

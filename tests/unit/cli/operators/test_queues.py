@@ -103,6 +103,23 @@ def test_tree_is_a_line_for_each_queue_below_its_parent() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("declared", "written", "state"),
+    [
+        ({"stopPolicy": "Hold"}, "Active", "Hold"),
+        ({"stopPolicy": "HoldAndDrain"}, "Hold", "HoldAndDrain"),
+        ({}, "Hold", "Active"),
+        ({"parent": "nobody"}, "Active", "Active"),
+        ({"stopPolicy": "Hold"}, "ParentNotFound", "ParentNotFound"),
+    ],
+)
+def test_state_follows_the_stop_policy_before_the_dispatcher_writes_it(
+    declared: Json, written: str, state: str
+) -> None:
+    found = QueueList.of(listing(queue("q", status={"state": written}, **declared)))
+    assert found.status("q")["state"] == state
+
+
 def test_wide_tree_has_the_other_resources_and_the_problem_of_each_queue() -> None:
     lines = as_wide_tree(QueueList.of(ALL)).splitlines()
     at = lines[0].index("SHARING")

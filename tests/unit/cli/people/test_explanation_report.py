@@ -129,13 +129,12 @@ def test_age_of_the_facts_is_told_after_all_reports(seconds: int, told: str) -> 
         (Cluster("east", (make_core_node("n", cpu=4000),)),), pending=tuple(gangs.values()), now=NOW
     )
     taken_at = NOW - timedelta(seconds=seconds)
-    reports = [Report(explain(world, uid), world, gangs, taken_at, tells_age=True) for uid in gangs]
+    reports = [Report(explain(world, uid), world, gangs, taken_at) for uid in gangs]
     assert age_of(reports) == (
-        f"Clusters and queues are as the leader wrote them {told} ago; "
-        "it writes them again some seconds after a change."
+        f"As of {told} ago: the leader writes clusters and queues some seconds after they change."
     )
     assert [each.document().value["ageSeconds"] for each in reports] == [max(0, seconds)] * 2
-    assert "ageSeconds" not in replace(reports[0], tells_age=False).document().value
+    assert "ageSeconds" not in replace(reports[0], taken_at=None).document().value
 
 
 def test_unknown_fields_of_wrapped_objects_are_a_warning() -> None:
