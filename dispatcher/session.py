@@ -310,6 +310,7 @@ class Session:
                 lambda: self._queues.declared,
                 lambda: self._priority_classes.classes,
             ),
+            self._namespaces.expected_of,
         )
 
     def _make_author_check(self) -> AuthorCheck | None:
@@ -663,7 +664,7 @@ class Session:
     def _scheduling_rules(self) -> SchedulingRules:
         """All that decisions depend on besides clusters and AppWrappers."""
         rules = scheduling_rules(self._process.settings, self._process.kinds)
-        rules = replace(rules, ceilings=self._namespaces.priorities())
+        rules = replace(rules, ceilings=self._namespaces.priorities(), expected=self._namespaces.expected)
         queues = self._queue_rules()
         if queues is None:
             return without_queues(rules, self._namespaces.labels)

@@ -108,6 +108,9 @@ MAX_PRIORITY: Final = f"{PREFIX}/max-priority"
 MAX_PRIORITY_SLOPE: Final = f"{PREFIX}/max-priority-slope"
 """Beside `MAX_PRIORITY`: the highest effective priorityslope."""
 
+EXPECTED_RUNTIME: Final = f"{PREFIX}/expected-runtime-seconds"
+"""On a namespace: the expected run time of its AppWrappers whose authors state no duration."""
+
 ANCHOR_PREFIX: Final = "appwrapper-"
 """Prefix of an anchor's name, followed by the AppWrapper's uid and the number of the attempt."""
 

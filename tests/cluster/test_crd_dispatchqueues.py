@@ -78,6 +78,7 @@ EVERY_FIELD: Json = {
     "stopPolicy": "HoldAndDrain",
     "approvals": ["example.com/budget", "data-staged"],
     "elastic": "First",
+    "expectedRuntimeSeconds": 0,
 }
 
 

@@ -293,6 +293,7 @@ def settings_of(queues: QueueList, name: str) -> list[Setting]:
         _inherited("queueingStrategy", path, lambda each: each.strategy, str, ""),
         _inherited("starvationBoundSeconds", path, lambda each: each.starvation_bound, _seconds, ""),
         _inherited("minRuntimeSeconds", path, lambda each: each.min_runtime, _seconds, "0"),
+        _inherited("expectedRuntimeSeconds", path, lambda each: each.expected_runtime, _seconds, "unknown"),
         _inherited(
             "maxPreemptions",
             path,

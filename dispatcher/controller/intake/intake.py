@@ -29,7 +29,7 @@ from dispatcher.controller.intake.specs import owner_of_new
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.core.intake.authorization import check_namespace
-from dispatcher.core.intake.proposal import expected_seconds, limit_seconds, requirements_of
+from dispatcher.core.intake.proposal import limit_seconds, requirements_of
 from dispatcher.core.intake.status_end import end_in_status, recall
 from dispatcher.core.kinds.manifest import reference
 from dispatcher.core.kinds.pods.pod_defaults import ClusterDefaults, charge_in_clusters, runtime_classes
@@ -455,7 +455,7 @@ class Intake:
             priority=spec.priority if spec else 0,
             priority_slope=spec.priority_slope if spec else 0.0,
             suspended=view.mutable_spec.suspend if view.mutable_spec else False,
-            expected_seconds=expected_seconds(spec) if spec else 0,
+            expected_seconds=self._limits.expected_seconds(view, spec) if spec else 0,
             limit_seconds=limit_seconds(spec) if spec else 0,
             requirements=requirements,
             pods_never_preempt=spec is not None and self._pods_never_preempt(view, spec),

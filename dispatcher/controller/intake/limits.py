@@ -18,10 +18,17 @@ from dispatcher import log
 from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.conditions import ConditionType, granted_in
 from dispatcher.api.mutable_spec import MutableSpec
-from dispatcher.api.names import MAX_PRIORITY, MAX_PRIORITY_SLOPE
+from dispatcher.api.names import EXPECTED_RUNTIME, MAX_PRIORITY, MAX_PRIORITY_SLOPE
 from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.core.intake.labels import PriorityClasses, ResolvedPriority, queues_of
-from dispatcher.core.intake.namespace_bounds import Ceiling, QueueBound, ceiling_of, unreadable
+from dispatcher.core.intake.namespace_bounds import (
+    Ceiling,
+    QueueBound,
+    ceiling_of,
+    expected_runtime_of,
+    unreadable,
+)
+from dispatcher.core.intake.proposal import default_runtime, expected_seconds
 from dispatcher.core.kinds import template_fields
 from dispatcher.core.kinds.demand import Charge, charge_of
 from dispatcher.core.kinds.pods import pod_defaults
@@ -49,7 +56,7 @@ class _Namespace(Struct, frozen=True):
 
     @property
     def relevant(self) -> tuple[Mapping[str, str], str]:
-        """The annotations with the ceilings of the namespace, and the queue that its label names."""
+        """The annotations of the namespace that count, and the queue that its label names."""
         return self.annotations, queue_name(self.labels)
 
 
@@ -74,6 +81,7 @@ class Namespaces:
         self._on_change = on_change
         self._on_labels = on_labels
         self._ceilings: dict[str, Ceiling] = {}
+        self._expected: dict[str, int] = {}
         self._labels: dict[str, Mapping[str, str]] = {}
         self._reflector = Reflector(
             "hub-namespaces", client, _path, _decode, self._changed, extent=Extent(contents=False)
@@ -100,6 +108,15 @@ class Namespaces:
         """The ceiling of a namespace."""
         return self._ceilings.get(namespace, self._default)
 
+    def expected_of(self, namespace: str) -> int:
+        """The run time, in seconds, that a namespace expects of its AppWrappers; 0 if it expects none."""
+        return self._expected.get(namespace, 0)
+
+    @property
+    def expected(self) -> dict[str, int]:
+        """The expected run time of each namespace that has one, in seconds."""
+        return dict(self._expected)
+
     def priorities(self) -> dict[str, int | None]:
         """The highest priority of each namespace with another ceiling than the default one; None is no bound."""
         found = ((name, each.priority) for name, each in self._ceilings.items())
@@ -120,6 +137,7 @@ class Namespaces:
             return
         if new is None:
             self._ceilings.pop(changed.name, None)
+            self._expected.pop(changed.name, None)
             self._labels.pop(changed.name, None)
         else:
             self._note(new)
@@ -131,6 +149,9 @@ class Namespaces:
 
     def _note(self, namespace: _Namespace) -> None:
         self._ceilings[namespace.name] = ceiling_of(namespace.annotations, self._default)
+        self._expected.pop(namespace.name, None)
+        if expected := expected_runtime_of(namespace.annotations):
+            self._expected[namespace.name] = expected
         self._labels[namespace.name] = namespace.labels
         for key in unreadable(namespace.annotations):
             _log.warning("ceiling_unreadable", namespace=namespace.name, annotation=key, counts_as=0)
@@ -141,10 +162,14 @@ async def _path() -> str:
 
 
 def _decode(raw: Json) -> _Namespace | None:
-    """The annotations about ceilings, and all labels; None without any."""
+    """The annotations about ceilings and run times, and all labels; None without any."""
     metadata = raw["metadata"]
     annotations, labels = mapping_of(metadata.get("annotations")), texts_of(metadata.get("labels"))
-    ours = {key: str(annotations[key]) for key in (MAX_PRIORITY, MAX_PRIORITY_SLOPE) if key in annotations}
+    ours = {
+        key: str(annotations[key])
+        for key in (MAX_PRIORITY, MAX_PRIORITY_SLOPE, EXPECTED_RUNTIME)
+        if key in annotations
+    }
     return _Namespace(metadata["name"], ours, labels) if ours or labels else None
 
 
@@ -191,9 +216,15 @@ def _is_kept(found: ResolvedPriority, record: Record) -> bool:
 _log = log.get("limits")
 
 
+def _nothing_expected(_namespace: str) -> int:
+    """The default for limits without expected run times."""
+    return 0
+
+
 class Limits(Struct, frozen=True):
     """The limits of all namespaces.
 
+    `expected_of` is the run time that a namespace expects of its AppWrappers, in seconds; 0 if it expects none.
     `on_deferred` is called with the uid of each AppWrapper that is deferred.
     """
 
@@ -203,6 +234,7 @@ class Limits(Struct, frozen=True):
     on_deferred: Callable[[str], None]
     kinds: Kinds
     labels: LabelResolver
+    expected_of: Callable[[str], int] = _nothing_expected
 
     def admits(self, view: AppWrapperView) -> bool:
         """True if its namespace has room for the AppWrapper; else it is deferred until `bound.call` returns it."""
@@ -257,6 +289,11 @@ class Limits(Struct, frozen=True):
     @property
     def _forest(self) -> Forest:
         return self.labels.queues().forest
+
+    def expected_seconds(self, view: AppWrapperView, spec: AppWrapperSpec) -> int:
+        """The expected run time of a new AppWrapper, stated or by default; 0 if none is known."""
+        queues = self.labels.queues_of(view)
+        return expected_seconds(spec, default_runtime(self.expected_of(view.namespace), queues, self._forest))
 
     def charge(self, spec: AppWrapperSpec) -> Charge:
         """The demand of a gang, with the warnings about its spec; raises `DemandError` if it cannot be derived.

@@ -24,13 +24,14 @@ from msgspec.structs import replace
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.api.mutable_spec import MutableSpec
-from dispatcher.api.names import MAX_PRIORITY, MAX_PRIORITY_SLOPE
+from dispatcher.api.names import EXPECTED_RUNTIME, MAX_PRIORITY, MAX_PRIORITY_SLOPE
 from dispatcher.core.model.record import Phase
 from dispatcher.core.status.components import PHASES
 from dispatcher.text import counted
 
 _PRIORITY: Final = re.compile("-?[0-9]{1,9}")
 _SLOPE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_SECONDS: Final = re.compile("[0-9]{1,9}")
 
 
 class Ceiling(Struct, frozen=True):
@@ -79,9 +80,15 @@ def ceiling_of(annotations: Mapping[str, str], default: Ceiling = NO_CEILING) ->
     )
 
 
+def expected_runtime_of(annotations: Mapping[str, str]) -> int:
+    """The run time, in seconds, that the annotations of a namespace expect of its AppWrappers; 0 without any."""
+    written = annotations.get(EXPECTED_RUNTIME, "")
+    return int(written) if _SECONDS.fullmatch(written) else 0
+
+
 def unreadable(annotations: Mapping[str, str]) -> tuple[str, ...]:
     """The annotations that should be numbers, and are none that can be taken."""
-    patterns = ((MAX_PRIORITY, _PRIORITY), (MAX_PRIORITY_SLOPE, _SLOPE))
+    patterns = ((MAX_PRIORITY, _PRIORITY), (MAX_PRIORITY_SLOPE, _SLOPE), (EXPECTED_RUNTIME, _SECONDS))
     return tuple(
         key for key, pattern in patterns if key in annotations and not pattern.fullmatch(annotations[key])
     )

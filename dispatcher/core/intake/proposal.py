@@ -6,7 +6,7 @@ priority classes and the bound on the queue of a namespace are left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -43,6 +43,9 @@ from dispatcher.core.scheduling.fit.cluster_filters import has_members
 LAST: Final = 2**62
 """The `enqueue_seq` of proposals: behind every AppWrapper that was submitted at the same time."""
 
+LONGEST_RUNTIME: Final = 2**31 - 1
+"""Seconds of an expected run time that a record can hold."""
+
 
 class Proposal(Struct, frozen=True):
     """An AppWrapper that was not submitted: its record, and its spec as written."""
@@ -68,7 +71,8 @@ def propose(
     parsed = parse_spec(spec, namespace=there)
     bound = rules.namespaces.get(there, {})
     queues = queues_of(kept_labels(labels), bound, rules.trees, rules.known_names)
-    needed = approvals.needed(annotations.get(APPROVALS, ""), queues, Forest.of(rules.queues))
+    forest = Forest.of(rules.queues)
+    needed = approvals.needed(annotations.get(APPROVALS, ""), queues, forest)
     submission = Submission(
         uid=f"proposal/{number}",
         group=str(raw["apiVersion"]).partition("/")[0],
@@ -81,7 +85,9 @@ def propose(
         priority=parsed.priority,
         priority_slope=parsed.priority_slope,
         suspended=parsed.suspend,
-        expected_seconds=expected_seconds(parsed),
+        expected_seconds=expected_seconds(
+            parsed, default_runtime(rules.expected.get(there, 0), queues, forest)
+        ),
         limit_seconds=limit_seconds(parsed),
         requirements=requirements_of(annotations, there, parsed),
         awaits=approvals.pending_without(needed),
@@ -176,10 +182,27 @@ def requirements_of(
     )
 
 
-def expected_seconds(spec: AppWrapperSpec) -> int:
-    """The run time that the author expects, in whole seconds; 0 if unknown."""
-    expected = spec.scheduling.dispatch_duration.expected
-    return int(expected.total_seconds()) if expected else 0
+def expected_seconds(spec: AppWrapperSpec, default: int = 0) -> int:
+    """The run time that the author expects, in whole seconds; the `default` if the author states no duration at all.
+
+    0 if it is unknown. A limit is a duration: estimates take it for the end.
+    """
+    stated = spec.scheduling.dispatch_duration
+    if stated.expected:
+        return int(stated.expected.total_seconds())
+    return 0 if stated.limit else default
+
+
+def default_runtime(of_namespace: int, queues: Iterable[str], forest: Forest) -> int:
+    """The expected run time of an AppWrapper without a stated duration, in seconds; 0 if none is declared.
+
+    `of_namespace` is that of its namespace, which counts before those of its queues.
+    """
+    if of_namespace:
+        return of_namespace
+    declared = (place.expected_runtime for place in forest.places_of(queues))
+    seconds = next((each.total_seconds() for each in declared if each is not None), 0.0)
+    return int(min(seconds, LONGEST_RUNTIME))
 
 
 def limit_seconds(spec: AppWrapperSpec) -> int:

@@ -52,6 +52,7 @@ FIELDS: Final = (
     "approvals",
     "provisioning",
     "elastic",
+    "expectedRuntimeSeconds",
 )
 """The fields of a DispatchQueue's spec."""
 
@@ -185,6 +186,7 @@ def _queue(name: str, spec: Entry, resources: Sequence[str]) -> Queue:
         approvals=None if approvals.value is None else read_approvals(approvals),
         provisioning=None if provisioning.value is None else read_provisioning(provisioning),
         elastic=None if elastic.value is None else Elastic(elastic.one_of(list(Elastic))),
+        expected_runtime=_seconds(spec.child("expectedRuntimeSeconds")),
     )
 
 
@@ -258,6 +260,7 @@ def write_queue(queue: Queue) -> dict[str, Any]:
         "approvals": None if queue.approvals is None else list(queue.approvals),
         "provisioning": None if queue.provisioning is None else write_provisioning(queue.provisioning),
         "elastic": queue.elastic,
+        "expectedRuntimeSeconds": _in_seconds(queue.expected_runtime),
     }
 
 

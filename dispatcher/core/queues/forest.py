@@ -81,6 +81,7 @@ class Place(Struct, frozen=True):
     elastic: Elastic = Elastic.LAST
     is_selective: bool = False
     is_opened: bool = False
+    expected_runtime: timedelta | None = None
 
     @property
     def name(self) -> str:
@@ -351,6 +352,7 @@ def _placed(
         is_selective=selects is None
         and (above.is_selective if above else defaults.access is Access.SELECTED),
         is_opened=selects is not None or (above is not None and above.is_opened),
+        expected_runtime=_first(queue.expected_runtime, above.expected_runtime if above else None),
     )
 
 

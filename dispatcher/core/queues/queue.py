@@ -127,7 +127,8 @@ class Queue(Struct, frozen=True):
     `parent` is None for a root. `priority` is that of the queue among its siblings. `max_preemptions` counts within 24
     hours, 0 means no bound. A gang with a priority of `preemptible_below` or more is never preempted and never borrows.
     `approvals` are those that its gangs await beside their own. `provisioning` is the class from which their capacity
-    is requested, in clusters that have it. `elastic` is None if it is inherited; at the root it is `Last`. A
+    is requested, in clusters that have it. `elastic` is None if it is inherited; at the root it is `Last`.
+    `expected_runtime` is that of gangs whose authors state no duration: estimates of starts use it. A
     `namespace_selector` of None selects nothing by itself, and `EVERYTHING` every namespace.
     """
 
@@ -150,3 +151,4 @@ class Queue(Struct, frozen=True):
     approvals: tuple[str, ...] | None = None
     provisioning: ProvisioningClass | None = None
     elastic: Elastic | None = None
+    expected_runtime: timedelta | None = None

@@ -41,7 +41,8 @@ class SchedulingRules(Struct, frozen=True):
     `namespaces` are labels of namespaces by name: all labels if a queue selects namespaces by them, else those that
     name a queue. `trees` are the names of MCAD's trees, sorted. `usage` is the recent use of namespaces in queues that
     order by it. `highest_priority` is the ceiling of a namespace that sets none, and `ceilings` are those of the
-    others; None is no bound. `access` says which namespaces the queues without a selector serve. If it `has_default`,
+    others; None is no bound. `expected` are run times in seconds by namespace, where one is declared.
+    `access` says which namespaces the queues without a selector serve. If it `has_default`,
     the queue `default` is there, in `queues` or not. `charged_in` names the queue in which the gangs of another one are
     charged that is not valid any more, and `held` are the last valid declarations of queues that still count for quota.
     `problems` are the reasons of the queues that are not valid, `deleted` those that were there until lately, as
@@ -62,6 +63,7 @@ class SchedulingRules(Struct, frozen=True):
     usage: RecentUse = field(default_factory=dict)
     highest_priority: int | None = None
     ceilings: Mapping[str, int | None] = field(default_factory=dict)
+    expected: Mapping[str, int] = field(default_factory=dict)
     access: Access = Access.OPEN
     has_default: bool = True
     charged_in: Mapping[str, str] = field(default_factory=dict)

@@ -287,6 +287,7 @@ def test_each_setting_says_where_it_comes_from() -> None:
         "starvationBoundSeconds": ("", "dispatcher"),
         "provisioning": ("none", "default"),
         "minRuntimeSeconds": ("90", "research"),
+        "expectedRuntimeSeconds": ("unknown", "default"),
         "maxPreemptions": ("no bound", "company"),
         "preemptibleBelow": ("100", "company"),
         "elastic": ("First", "company"),

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.api.mutable_spec import MutableSpec
-from dispatcher.api.names import MAX_PRIORITY, MAX_PRIORITY_SLOPE
+from dispatcher.api.names import EXPECTED_RUNTIME, MAX_PRIORITY, MAX_PRIORITY_SLOPE
 from dispatcher.core.intake.namespace_bounds import (
     Ceiling,
     Deferred,
     QueueBound,
     ceiling_of,
     deferred_status,
+    expected_runtime_of,
     unreadable,
 )
 from tests.builders import at
@@ -165,6 +166,17 @@ def test_ceiling_that_is_no_number_counts_as_0(value: str) -> None:
     annotations = {MAX_PRIORITY: value, MAX_PRIORITY_SLOPE: value}
     assert ceiling_of(annotations) == Ceiling(0, 0.0)
     assert unreadable(annotations) == (MAX_PRIORITY, MAX_PRIORITY_SLOPE)
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("7200", 7200), ("0", 0), ("", 0), ("2h", 0), ("-5", 0), ("9" * 10, 0), ("1.5", 0)],
+)
+def test_expected_run_time_of_a_namespace_is_a_number_of_seconds(written: str, seconds: int) -> None:
+    assert expected_runtime_of({EXPECTED_RUNTIME: written}) == seconds
+    assert unreadable({EXPECTED_RUNTIME: written}) == (
+        () if written in {"7200", "0"} else (EXPECTED_RUNTIME,)
+    )
 
 
 def test_slope_does_not_fall() -> None:

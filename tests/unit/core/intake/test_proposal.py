@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -293,3 +293,38 @@ def test_objects_are_kept_until_a_time_that_can_be_read(
     end = end_in_status(status)
     assert end is not None
     assert end.kept_until == expected
+
+
+QUEUES_WITH_RUNTIMES = (
+    Queue("research", expected_runtime=timedelta(hours=4)),
+    Queue("vision", parent="research"),
+    Queue("probes", parent="research", expected_runtime=timedelta(minutes=10)),
+    Queue("any", parent="research", expected_runtime=timedelta(0)),
+)
+
+
+@pytest.mark.parametrize(
+    ("queue", "namespace", "stated", "expected"),
+    [
+        pytest.param("vision", "team-a", {}, 4 * 3600, id="that-of-the-queue-above"),
+        pytest.param("probes", "team-a", {}, 600, id="its-own-queue"),
+        pytest.param("any", "team-a", {}, 0, id="a-queue-that-inherits-none"),
+        pytest.param("vision", "team-b", {}, 900, id="its-namespace-before-its-queue"),
+        pytest.param("gone", "team-a", {}, 0, id="no-queue"),
+        pytest.param("vision", "team-b", {"expected": 60}, 60, id="what-the-author-states"),
+        pytest.param("vision", "team-b", {"limit": 86400}, 0, id="a-limit-is-stated"),
+    ],
+)
+def test_expected_run_time_is_stated_or_that_of_the_namespace_or_of_the_queue(
+    queue: str, namespace: str, stated: Json, expected: int
+) -> None:
+    rules = SchedulingRules(queues=QUEUES_WITH_RUNTIMES, expected={"team-b": 900})
+    raw = manifest(metadata={"name": "train", "labels": {QUEUE_LABEL: queue}})
+    raw["spec"] = {**raw["spec"], "schedulingSpec": {"dispatchDuration": stated}}
+    assert proposed(raw, namespace, rules).expected_seconds == expected
+
+
+def test_expected_run_time_is_bounded_by_what_a_record_can_hold() -> None:
+    rules = SchedulingRules(queues=(Queue("q", expected_runtime=timedelta(seconds=10**10)),))
+    raw = manifest(metadata={"name": "train", "labels": {QUEUE_LABEL: "q"}})
+    assert proposed(raw, rules=rules).expected_seconds == 2**31 - 1

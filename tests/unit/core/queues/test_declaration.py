@@ -65,6 +65,7 @@ EVERY_FIELD: Json = {
         "retry": {"limit": 2, "baseSeconds": 30, "maxSeconds": 90},
     },
     "elastic": "First",
+    "expectedRuntimeSeconds": 7200,
 }
 READ = Queue(
     name="a",
@@ -95,6 +96,7 @@ READ = Queue(
         frozenset({"zone"}),
     ),
     elastic=Elastic.FIRST,
+    expected_runtime=timedelta(hours=2),
 )
 
 
