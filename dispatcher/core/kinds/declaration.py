@@ -51,7 +51,8 @@ _BUILT_IN: Final = frozenset((row.group, row.kind) for row in ROWS)
 class PodSetDeclaration(Struct, frozen=True):
     """The pods of one template, or of every template below a `*`.
 
-    `count` is a number of pods, or the path of one below the same element; `default` counts where there is none. An
+    `count` is a number of pods, or the path of one below the same element; `default` counts where there is none. If it
+    `needs_count`, one element at least must have a count, because a path without any is most likely misspelled. An
     `optional` template may be below no element at all.
     """
 
@@ -59,11 +60,13 @@ class PodSetDeclaration(Struct, frozen=True):
     count: int | str
     default: int = 1
     optional: bool = False
+    needs_count: bool = False
 
     def rule(self) -> PodRule:
         """The rule by which these pods are found in an object."""
         groups, template = _split(self.template)
-        return PodRule(groups, template, self._count_in, optional=self.optional)
+        needed = _split(self.count)[1] if self.needs_count and isinstance(self.count, str) else ""
+        return PodRule(groups, template, self._count_in, optional=self.optional, count_path=needed)
 
     def _count_in(self, group: Field) -> int:
         if isinstance(self.count, int):
@@ -174,7 +177,11 @@ def _pod_set(entry: Entry) -> PodSetDeclaration:
     count, default = entry.child("count"), entry.child("default")
     if isinstance(count.value, str):
         return PodSetDeclaration(
-            template, _count_path(count, groups), default.integer(1), optional=optional.flag()
+            template,
+            _count_path(count, groups),
+            default.integer(1),
+            optional=optional.flag(),
+            needs_count=default.value is None,
         )
     if count.value is None:
         count.fail("must be a number of pods, or the path of one")

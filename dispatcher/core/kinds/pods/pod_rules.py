@@ -46,7 +46,8 @@ class PodRule(Struct, frozen=True):
     `optional` or does not apply (`applies`). Pods that are no `members` need room, but start too late for the gang to
     wait for them. By the `labels` that the operator adds, pods may repel or attract each other. `grows` gets a
     group and the whole object, and is true if the operator adds pods beyond `count` by itself. The operator adds them
-    in slices of as many pods as `hosts` returns, and no pod of a slice works without the others.
+    in slices of as many pods as `hosts` returns, and no pod of a slice works without the others. One group at least
+    must have a value at `count_path`, unless that is empty.
     """
 
     groups: str
@@ -60,6 +61,7 @@ class PodRule(Struct, frozen=True):
     labels: Labels = _no_labels
     grows: Callable[[Field, Field], bool] = _never
     hosts: Callable[[Field], int] = _one_host
+    count_path: str = ""
 
 
 def _at_once(_: Field) -> bool:

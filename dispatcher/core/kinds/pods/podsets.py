@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from dispatcher.api.spec_errors import quoted
+from dispatcher.api.syntax import most_similar
 from dispatcher.core.kinds.fields import ConstraintError, Field, TemplateError, template_at
 from dispatcher.core.kinds.pods.affinity import Template, constraints_of, node_requirements_of, rules_between
 from dispatcher.core.kinds.pods.pod_requests import PodSpecError, pod_requests
@@ -38,7 +40,7 @@ def pods_of(kind: Kind, wrapped: Mapping[str, Any]) -> Pods:
     if kind.is_suspended(wrapped):
         return Pods()
     root = Field(wrapped)
-    return _all([_pods(rule, group, root) for rule in kind.rules for group in _groups(rule, root)])
+    return _all([_pods(rule, group, root) for rule in kind.rules for group in _counted_groups(rule, root)])
 
 
 def readable_pods_of(kind: Kind, wrapped: Mapping[str, Any]) -> Pods:
@@ -149,6 +151,24 @@ def _groups(rule: PodRule, root: Field) -> tuple[Field, ...]:
     groups = tuple(root.each(rule.groups))
     if not (groups or rule.optional):
         raise TemplateError(rule.groups.removesuffix(".*"), "must name at least one sort of pods")
+    return groups
+
+
+def _counted_groups(rule: PodRule, root: Field) -> tuple[Field, ...]:
+    """The groups, of which one at least has the count that a declaration points to; else the path is misspelled.
+
+    Authors who declare the demand of an object need no count: `readable_pods_of` does not ask for it.
+    """
+    groups = _groups(rule, root)
+    if rule.count_path and groups and all(group.at(rule.count_path).value is None for group in groups):
+        parent, _, last = rule.count_path.rpartition(".")
+        similar = most_similar(last, list(groups[0].at(parent).mapping()))
+        meant = f"; did you mean {quoted(similar)}?" if similar else ""
+        raise TemplateError(
+            groups[0].at(rule.count_path).path,
+            "is not there, and the declaration of the kind says that it has the number of pods: correct the "
+            f"declaration, or give its count a default{meant}",
+        )
     return groups
 
 

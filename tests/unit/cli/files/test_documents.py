@@ -189,7 +189,7 @@ def test_file_is_read_into_the_registry(kinds: Path) -> None:
     training = KindDeclaration(
         "example.com",
         "Training",
-        (PodSetDeclaration("spec.template", "spec.replicas"),),
+        (PodSetDeclaration("spec.template", "spec.replicas", needs_count=True),),
         succeeded=("Trained",),
     )
     assert read_kinds(str(kinds)) == Kinds((training,))

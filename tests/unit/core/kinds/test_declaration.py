@@ -123,9 +123,40 @@ def test_elements_may_be_templates_themselves() -> None:
 
 
 def test_count_without_star_is_that_of_the_whole_object() -> None:
-    known = row({"template": "spec.template", "count": "spec.scale.replicas"})
+    known = row({"template": "spec.template", "count": "spec.scale.replicas", "default": 2})
     assert counted(pods(known, template=template(), scale={"replicas": 5})) == made((5, 1))
-    assert counted(pods(known, template=template())) == made((1, 1))
+    assert counted(pods(known, template=template())) == made((2, 1))
+
+
+WRONG = (
+    "is not there, and the declaration of the kind says that it has the number of pods: correct the "
+    "declaration, or "
+)
+
+
+@pytest.mark.parametrize(
+    ("pod_set", "written", "problem"),
+    [
+        (
+            {"template": "spec.template", "count": "spec.replicaz"},
+            {"template": template(), "replicas": 3},
+            f'spec.replicaz: {WRONG}give its count a default; did you mean "replicas"?',
+        ),
+        (
+            {"template": "spec.groups.*.template", "count": "spec.groups.*.size"},
+            {"groups": [{"template": template()}, {"template": template(2)}]},
+            f"spec.groups[0].size: {WRONG}give its count a default",
+        ),
+    ],
+    ids=["misspelled", "in-no-element"],
+)
+def test_count_that_no_element_has_is_refused_without_a_default(
+    pod_set: Json, written: Json, problem: str
+) -> None:
+    with pytest.raises(TemplateError) as refused:
+        pods(row(pod_set), **written)
+    assert str(refused.value) == problem
+    assert counted(pods(row({**pod_set, "default": 2}), **written))[0][0] == 2
 
 
 def test_group_that_is_missing_is_an_error_unless_it_is_optional() -> None:
@@ -295,6 +326,20 @@ def test_kind_makes_no_pods_only_if_that_is_known(group: str, kind: str, is_podl
 def test_declaration_of_pods_counts_for_a_kind_that_else_makes_none() -> None:
     declared = kinds(declaration(DRIVER, group="scheduling.run.ai", kind="Queue"))
     assert not declared.makes_no_pods("scheduling.run.ai", "Queue")
+
+
+def test_misspelled_count_is_told_at_the_first_object_and_a_declared_demand_counts_without_it() -> None:
+    misspelled = kinds(
+        {
+            "group": "example.com",
+            "kind": "Training",
+            "podSets": [{"template": "spec.template", "count": "spec.replica"}],
+        }
+    )
+    with pytest.raises(DemandError, match=r"spec.replica: is not there.*did you mean \"replicas\"\?"):
+        gang_of(spec(TRAINING), kinds=misspelled)
+    declared = spec(TRAINING, custompodresources=[{"replicas": 4, "requests": {"cpu": 2}}])
+    assert gang_of(declared, kinds=misspelled).demand == Resources({"cpu": 8000})
 
 
 def test_breakdown_shows_a_single_object_of_a_declared_kind() -> None:
