@@ -36,6 +36,7 @@ from dispatcher.store.reports import Report, Reports, Window, reports
 
 if TYPE_CHECKING:
     from dispatcher.cli.hub import Hub
+    from dispatcher.store.snapshot_reader import Snapshot
 
 TIMEOUT: Final = timedelta(seconds=30)
 SHORTEST_TIMEOUT: Final = timedelta(milliseconds=1)
@@ -288,3 +289,24 @@ def run_coroutine(coroutine: Coroutine[Any, Any, Found]) -> Found:
     import asyncio
 
     return asyncio.run(coroutine)
+
+
+def read_leader_snapshot(database_url: str) -> Snapshot:
+    """The facts of the next cycle. Raises `CommandFailed` if no leader has written any; a note says if nobody leads."""
+    from dispatcher.store.snapshot_reader import read_snapshot
+
+    check_way(database_url)
+    with patience():
+        snapshot = run_coroutine(read_snapshot(database_url, TIMEOUT))
+    if snapshot.taken_at is None:
+        raise CommandFailed(_NO_SNAPSHOT)
+    if not snapshot.has_leader:
+        note(_NO_LEADER)
+    return snapshot
+
+
+_NO_SNAPSHOT: Final = (
+    "the database has no snapshot of clusters: start a dispatcher of this release with it, "
+    "and ask again some seconds later"
+)
+_NO_LEADER: Final = "No dispatcher leads now, so nothing is dispatched: start one, or see its log."

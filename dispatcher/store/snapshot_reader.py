@@ -37,6 +37,11 @@ class Snapshot(Struct, frozen=True):
     has_leader: bool
     surveys: Mapping[str, DefaultsSurvey | None] = field(default_factory=dict)
 
+    @property
+    def age(self) -> timedelta | None:
+        """The age of the oldest facts about a cluster, by the database's clock; None without any."""
+        return max(self.world.now - self.taken_at, timedelta(0)) if self.taken_at else None
+
 
 async def read_snapshot(url: str, timeout: timedelta) -> Snapshot:
     """The facts of the next cycle, from one state of the database; each query ends after `timeout`.

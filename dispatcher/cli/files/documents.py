@@ -39,13 +39,21 @@ _LONGEST_KEY: Final = 100
 Json = dict[str, Any]
 
 
-def read_document(name: str, opened: BinaryIO | None = None) -> object:
-    """The only document of the file `name`, read from `opened` if that is given; raises `InvalidFile`."""
+def read_content(name: str, opened: BinaryIO | None = None) -> bytes:
+    """The content of the file `name`, read from `opened` if that is given, up to one byte more than is taken.
+
+    Raises `InvalidFile`.
+    """
     try:
         with Path(name).open("rb") if opened is None else nullcontext(opened) as file:
-            content = file.read(LARGEST_FILE + 1)
+            return file.read(LARGEST_FILE + 1)
     except OSError as error:
         raise refused(name, error.strerror or str(error)) from error
+
+
+def read_document(name: str, opened: BinaryIO | None = None) -> object:
+    """The only document of the file `name`, read from `opened` if that is given; raises `InvalidFile`."""
+    content = read_content(name, opened)
     [document] = documents_in(
         name,
         content,

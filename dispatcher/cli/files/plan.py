@@ -1,20 +1,26 @@
-"""`dispatcher plan` and `kubectl aw plan`: one scheduling cycle over a scenario file, without a cluster and a database.
+"""`dispatcher plan` and `kubectl aw plan`: one scheduling cycle over a file, or over the leader's snapshot and a file.
 
-This module reads the file, and `core.scheduling` decides. A wrong file ends the command with exit code 2 and one line
-that names the place.
+A file is a scenario, or has Kubernetes objects. This module reads it, and `core.scheduling` decides. A wrong file ends
+the command with exit code 2 and one line that names the place.
 """
 
 from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from typing import Final
+from io import BytesIO
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from dispatcher.cli.command_line import Word, examples, exit_codes, paragraph
+from dispatcher.cli.query import needs_database, optional_database_option, read_leader_snapshot
 from dispatcher.cli.screens.output import say, shown_as, terminal_width
 from dispatcher.errors import InvalidFile
+
+if TYPE_CHECKING:
+    from dispatcher.core.scheduling.explain.world import World
+    from dispatcher.store.snapshot_reader import Snapshot
 
 commands = click.Group()
 
@@ -40,9 +46,21 @@ EXAMPLE: Final = (
 )
 _HELP_END: Final = "\n".join(
     (
-        examples("kubectl aw plan -f scenario.yaml", "kubectl aw plan -f - -o json < scenario.yaml"),
+        examples(
+            "kubectl aw plan -f scenario.yaml",
+            "kubectl aw plan -f - -o json < scenario.yaml",
+            "kubectl aw plan -f queues-gangs-and-nodes.yaml",
+            "kubectl aw plan -f queues.yaml --live",
+        ),
         paragraph("A scenario", *EXAMPLE),
-        exit_codes({0: "planned, even if gangs wait", 2: "wrong usage, or a wrong file"}),
+        exit_codes(
+            {
+                0: "planned, even if gangs wait",
+                1: "--live: there is no snapshot",
+                2: "wrong usage, or a wrong file",
+                3: "--live: the database did not answer",
+            }
+        ),
     )
 )
 
@@ -63,7 +81,7 @@ class Output(StrEnum):
     type=click.Path(allow_dash=True),
     required=True,
     metavar="FILE",
-    help="Scenario in YAML or JSON; - reads it from stdin.",
+    help="Scenario, or Kubernetes objects, in YAML or JSON; - reads stdin.",
 )
 @click.option("--output", "-o", type=Word(Output), metavar="FORMAT", help="json, or yaml.")
 @click.option(
@@ -72,10 +90,30 @@ class Output(StrEnum):
     show_default=True,
     help="Search for holders and repairs; takes up to a minute for large files.",
 )
-def plan(file: str, output: Output | None, repairs: bool) -> None:
-    """Plan one scheduling cycle over a file. Neither a cluster nor a database is asked.
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Plan on the clusters and the queue as they are, changed by the objects of the file.",
+)
+@click.option(
+    "--cluster",
+    default="",
+    metavar="NAME",
+    help="With --live, the cluster that gets the Nodes of the file.  [default: the only one]",
+)
+@optional_database_option
+def plan(
+    file: str, output: Output | None, repairs: bool, live: bool, cluster: str, database_url: str
+) -> None:
+    """Plan one scheduling cycle over a file.
 
-    The file has clusters with their nodes, queues, running gangs and pending gangs. The answer has a decision for
+    A file of Kubernetes objects has DispatchQueues, AppWrappers, Nodes and Namespaces, as kubectl prints them and as
+    they are applied. Its AppWrappers are queued, and its Nodes are one empty cluster. With --live the leader's snapshot
+    is read from the database, and each object of the file replaces the one of its name, or comes in addition: the
+    answer is the next cycle after kubectl apply. Nothing is written. Without --live neither a cluster nor a database is
+    asked.
+
+    A scenario has clusters with their nodes, queues, running gangs and pending gangs. The answer has a decision for
     each pending gang, in the order of the decisions, with the gangs that are preempted for it, and the use of each
     queue before. For each waiting gang it also names holders and repairs. The holders are running gangs: if they were
     gone, the waiting gang would be dispatched. Each repair is a small change of the file that suffices to dispatch
@@ -84,23 +122,50 @@ def plan(file: str, output: Output | None, repairs: bool) -> None:
     # Imported here, because other commands do not need it and importing takes most of their time.
     from dispatcher.api.document import DOCUMENT
     from dispatcher.api.spec_errors import SpecError
-    from dispatcher.cli.files.documents import read_document, refused
+    from dispatcher.cli.files.documents import refused
     from dispatcher.cli.files.plan_report import PlanReport
     from dispatcher.core.scheduling.explain.advice import advise
-    from dispatcher.core.scheduling.explain.scenario import parse_scenario
     from dispatcher.core.scheduling.explain.world import KnownSnapshots
     from dispatcher.core.scheduling.sharing.cycle import Drained
 
+    if live and not database_url:
+        raise click.BadParameter(needs_database("--live", "the leader's snapshot in the database"))
+    if cluster and not live:
+        raise click.BadParameter("--cluster is one of the clusters of --live")
+    snapshot = read_leader_snapshot(database_url) if live else None
     try:
-        world = parse_scenario(read_document(file, sys.stdin.buffer if file == STDIN else None))
+        world, names = _world(file, snapshot, cluster)
     except SpecError as error:
         raise refused(file, error.problem) if error.path == DOCUMENT else InvalidFile(str(error)) from error
     known = KnownSnapshots()
     shares, outcomes = world.plan_queues(known)
     decided = [each for each in outcomes if not isinstance(each, Drained)]
     advice = advise(world, decided, known) if repairs else {}
-    report = PlanReport(world, shares, (*outcomes, *world.lacking_approvals()), advice)
+    age = snapshot.age if snapshot else None
+    report = PlanReport(world, shares, (*outcomes, *world.lacking_approvals()), advice, names, age)
     if output is not None:
         say(shown_as(report.as_document(), output))
     else:
         say(report.as_text(terminal_width()))
+
+
+def _world(file: str, snapshot: Snapshot | None, cluster: str) -> tuple[World, dict[str, str]]:
+    """The world of a file, or of a snapshot and a file, and the names of its gangs by uid, if these are no names."""
+    from dispatcher.cli.files.documents import read_content, read_document
+    from dispatcher.cli.files.plan_manifests import has_manifests, live_world_of, read_manifests, world_of
+    from dispatcher.core.scheduling.explain.scenario import parse_scenario
+
+    content = read_content(file, sys.stdin.buffer if file == STDIN else None)
+    if not has_manifests(content):
+        if snapshot is not None:
+            raise click.BadParameter(
+                "--live takes Kubernetes objects, and the file is a scenario or has no object"
+            )
+        return parse_scenario(read_document(file, BytesIO(content))), {}
+    found = read_manifests(file, content)
+    if snapshot is None:
+        world = world_of(file, found)
+        return world, {each.uid: each.key for each in world.pending}
+    world = live_world_of(file, found, snapshot, cluster)
+    records = {**snapshot.records, **{each.uid: each for each in world.pending}}
+    return world, {uid: each.key for uid, each in records.items()}

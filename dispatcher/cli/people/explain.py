@@ -35,13 +35,11 @@ from dispatcher.cli.people.appwrapper_names import (
     unknown_name,
 )
 from dispatcher.cli.query import (
-    TIMEOUT,
-    check_way,
     database_or_hub_option,
     needs_database,
     note,
     optional_database_option,
-    patience,
+    read_leader_snapshot,
     reads_database,
     run_coroutine,
     source_namespace_option,
@@ -68,12 +66,6 @@ HUB_SECONDS: Final = 20.0
 """Seconds for all questions to the hub."""
 DEFAULT_NAMESPACE: Final = "default"
 THE_SNAPSHOT: Final = "the leader's snapshot in the database"
-
-_NO_SNAPSHOT: Final = (
-    "the database has no snapshot of clusters: start a dispatcher of this release with it, "
-    "and ask again some seconds later"
-)
-_NO_LEADER: Final = "No dispatcher leads now, so nothing is dispatched: start one, or see its log."
 
 manifests_option = filename_option("AppWrappers")
 
@@ -163,7 +155,7 @@ def explain(
         _explain_from_status(at, selector, name, namespace, output, everywhere=everywhere)
         return
     name, namespace = name_in_database(name, namespace, everywhere=everywhere, is_uid=uid)
-    snapshot = _read(database_url)
+    snapshot = read_leader_snapshot(database_url)
     record = _record(snapshot, name, namespace, is_uid=uid)
     world = snapshot.world
     if all(each.uid != record.uid for each in world.pending):
@@ -226,7 +218,7 @@ def would(
 
     files = [(getattr(each, "name", "<stdin>"), each.read(LARGEST_FILE + 1)) for each in filename]
     written = [(name, raw) for name, content in files for raw in objects_in(name, content)]
-    snapshot = _read(database_url)
+    snapshot = read_leader_snapshot(database_url)
     read, others = _proposals(snapshot, written, namespace, _namespace_of(at))
     proposed, facts = _with_facts(snapshot, read, at, asked.without)
     proposals = [each.record for each in proposed]
@@ -342,19 +334,6 @@ def _proposals(
     if not found:
         raise refused(", ".join(dict.fromkeys(file for file, _ in written)), NO_APPWRAPPER)
     return found, others
-
-
-def _read(database_url: str) -> Snapshot:
-    from dispatcher.store.snapshot_reader import read_snapshot
-
-    check_way(database_url)
-    with patience():
-        snapshot = run_coroutine(read_snapshot(database_url, TIMEOUT))
-    if snapshot.taken_at is None:
-        raise CommandFailed(_NO_SNAPSHOT)
-    if not snapshot.has_leader:
-        note(_NO_LEADER)
-    return snapshot
 
 
 def _record(snapshot: Snapshot, name: str, namespace: str, *, is_uid: bool) -> Record:

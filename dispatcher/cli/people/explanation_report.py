@@ -21,7 +21,7 @@ from dispatcher.cli.screens.explanation import (
     rejections,
     would_be_dispatched,
 )
-from dispatcher.cli.screens.output import UNKNOWN, text
+from dispatcher.cli.screens.output import UNKNOWN, as_of, text
 from dispatcher.cli.screens.tables import Heading
 from dispatcher.core.lifecycle.record_change import noted_warning
 from dispatcher.core.model import potential
@@ -390,4 +390,4 @@ def age_of(reports: Sequence[Report]) -> str:
     age = max((each.age for each in reports if each.age is not None), default=None)
     if age is None:
         return ""
-    return f"As of {text(age)} ago: the leader writes clusters and queues some seconds after they change."
+    return as_of(age)

@@ -280,3 +280,8 @@ def _number(found: float | Decimal) -> str:
 
 def _span(seconds: object) -> str:
     return span(float(seconds)) if isinstance(seconds, int | float | Decimal) else ""
+
+
+def as_of(age: timedelta) -> str:
+    """The line that ends an answer from the leader's snapshot, which is that old."""
+    return f"As of {text(age)} ago: the leader writes clusters and queues some seconds after they change."

@@ -1,0 +1,201 @@
+"""Kubernetes objects as the input of a plan: DispatchQueues, AppWrappers, Nodes and Namespaces, as they are.
+
+Nodes and queues are read as the parts of a scenario file, with its checks and bounds. AppWrappers become the records
+that intake would make of them. Without `--live` the nodes are those of one cluster, on which nothing runs; with it the
+objects change the leader's last snapshot: an object replaces the one of its name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from dispatcher.api.names import HUB_CLUSTER, PREFIX
+from dispatcher.api.spec_errors import SpecError
+from dispatcher.cli.files.documents import objects_in, refused
+from dispatcher.cli.files.submission import beside
+from dispatcher.cli.query import note
+from dispatcher.core.intake.proposal import propose
+from dispatcher.core.kinds.breakdown import is_appwrapper
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.queues.queue import Queue
+from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
+from dispatcher.core.scheduling.explain.world import World
+from dispatcher.core.scheduling.explain.world_facts import RunningGang
+from dispatcher.core.scheduling.fit.cluster_filters import is_unreachable
+from dispatcher.core.scheduling.sharing.gangs import active_gang
+from dispatcher.errors import InvalidFile
+from dispatcher.text import mapping_of, mappings_of, name_of, one_line
+
+if TYPE_CHECKING:
+    from dispatcher.store.snapshot_reader import Snapshot
+
+Json = dict[str, Any]
+
+DEFAULT_NAMESPACE: Final = "default"
+NO_NODE: Final = (
+    "has no Node to plan on: add Nodes (kubectl get nodes -o yaml), or plan on the clusters with --live"
+)
+_KIND: Final = re.compile(rb"^kind[ \t]*:", re.MULTILINE)
+
+
+class Manifests(NamedTuple):
+    """The objects of a file by what they are for a plan; `nodes` and `queues` in the terms of a scenario file."""
+
+    nodes: list[Json]
+    queues: list[Json]
+    namespaces: dict[str, Json]
+    appwrappers: list[tuple[str, Json]]
+
+
+def has_manifests(content: bytes) -> bool:
+    """True if a file has Kubernetes objects; a scenario has no `kind` at its top."""
+    if content.lstrip()[:1] != b"{":
+        return _KIND.search(content) is not None
+    try:
+        top = json.loads(content)
+    except ValueError:
+        return False
+    return isinstance(top, dict) and "kind" in top
+
+
+def read_manifests(file: str, content: bytes) -> Manifests:
+    """The objects of a file; raises `InvalidFile` for an object that may make pods and is no AppWrapper."""
+    found = Manifests([], [], {}, [])
+    for number, raw in enumerate(objects_in(file, content), start=1):
+        version, kind, metadata = raw.get("apiVersion"), raw.get("kind"), mapping_of(raw.get("metadata"))
+        title = f"{file}: object {number} ({name_of(kind) or 'without a kind'})"
+        if is_appwrapper(raw):
+            found.appwrappers.append((title, raw))
+        elif (version, kind) == ("v1", "Node"):
+            found.nodes.extend(_node(title, raw))
+        elif (version, kind) == ("v1", "Namespace"):
+            found.namespaces[name_of(metadata.get("name"))] = dict(mapping_of(metadata.get("labels")))
+        elif kind == "DispatchQueue" and str(version).startswith(f"{PREFIX}/"):
+            found.queues.append({**mapping_of(raw.get("spec")), "name": metadata.get("name")})
+        elif other := beside(raw):
+            note(f"{other} makes no pods: nothing is planned for it.")
+        else:
+            raise InvalidFile(
+                one_line(
+                    f"{title}: is no AppWrapper, DispatchQueue, Node or Namespace, and may make pods: wrap it in an "
+                    "AppWrapper (docs/kinds.md)"
+                )
+            )
+    return found
+
+
+def _node(title: str, raw: Json) -> Iterator[Json]:
+    """The node of a scenario; none, with a note, for one that takes no pods. Ready unless its status says otherwise."""
+    metadata, spec, status = (mapping_of(raw.get(each)) for each in ("metadata", "spec", "status"))
+    ready = [each for each in mappings_of(status.get("conditions")) if each.get("type") == "Ready"]
+    if spec.get("unschedulable") or any(each.get("status") != "True" for each in ready):
+        why = "is cordoned" if spec.get("unschedulable") else "is not ready"
+        note(f"Node/{name_of(metadata.get('name'))} {why}: it takes no pods, and is left out.")
+        return
+    allocatable = status.get("allocatable") or status.get("capacity")
+    if not allocatable:
+        raise InvalidFile(one_line(f"{title}: status.allocatable: is missing: it says how much the node has"))
+    taints = [
+        {key: each[key] for key in ("key", "value", "effect") if key in each}
+        for each in mappings_of(spec.get("taints"))
+    ]
+    labels = mapping_of(metadata.get("labels"))
+    yield {"name": metadata.get("name"), "allocatable": allocatable, "labels": labels, "taints": taints}
+
+
+def world_of(file: str, found: Manifests) -> World:
+    """The world of these objects alone: one cluster, on which nothing runs. Raises `SpecError`, `InvalidFile`."""
+    if not found.nodes:
+        raise refused(file, NO_NODE)
+    world = _parts(found, HUB_CLUSTER)
+    return world.with_pending(_proposals(found, _rules(SchedulingRules(), world), world))
+
+
+def live_world_of(file: str, found: Manifests, snapshot: Snapshot, cluster: str) -> World:
+    """The leader's last snapshot, changed by these objects; nodes are those of `cluster`, or of the only one.
+
+    Raises `SpecError`, `InvalidFile`.
+    """
+    names = [each.name for each in snapshot.world.clusters]
+    if cluster and cluster not in names:
+        raise refused("--cluster", f"there is no cluster {cluster}: the clusters are {', '.join(names)}")
+    if found.nodes and not cluster and len(names) != 1:
+        raise refused(file, f"say with --cluster which cluster gets its Nodes: {', '.join(names)}")
+    parts = _parts(found, cluster or names[0])
+    world = _with_nodes(snapshot.world, parts)
+    if parts.queues:
+        world = _with_queues(world, parts.queues, snapshot.records)
+    world = replace(world, namespaces={**world.namespaces, **parts.namespaces})
+    proposals = _proposals(found, _rules(snapshot.rules, world), world)
+    keys = {each.key for each in proposals}
+    replaced = {each.uid for each in world.pending if each.key in keys}
+    return world.without_pending(replaced).with_pending(proposals)
+
+
+def _parts(found: Manifests, cluster: str) -> World:
+    """Nodes and queues as a scenario has them: read strictly, with the place of a mistake."""
+    clusters = [{"name": cluster, "nodes": found.nodes}]
+    return parse_scenario({"clusters": clusters, "queues": found.queues, "namespaces": found.namespaces})
+
+
+def _rules(rules: SchedulingRules, world: World) -> SchedulingRules:
+    """The rules by which AppWrappers find their queues in that world."""
+    queues = world.queues or ()
+    names = None if rules.names is None else rules.names | {each.name for each in queues}
+    return replace(rules, queues=queues, names=names, namespaces={**rules.namespaces, **world.namespaces})
+
+
+def _proposals(found: Manifests, rules: SchedulingRules, world: World) -> list[Record]:
+    """The AppWrappers of the file, queued after all others. Raises `InvalidFile`."""
+    records = []
+    for number, (title, raw) in enumerate(found.appwrappers):
+        try:
+            record = propose(raw, DEFAULT_NAMESPACE, rules, world.now, number).record
+        except SpecError as error:
+            raise InvalidFile(one_line(f"{title}: {error}")) from error
+        if record.phase is Phase.QUEUED:
+            records.append(record)
+        else:
+            note(f"{record.key} is suspended: it would not be queued before it is resumed.")
+    return records
+
+
+def _with_nodes(world: World, parts: World) -> World:
+    """The world with the nodes of the only cluster of `parts`, in place of those of their names."""
+    [given] = parts.clusters
+    names = {each.name for each in given.nodes}
+    clusters = tuple(
+        replace(each, nodes=tuple(node for node in each.nodes if node.name not in names))
+        if each.name == given.name
+        else each
+        for each in world.clusters
+    )
+    return replace(world, clusters=clusters).with_nodes(given.name, given.nodes)
+
+
+def _with_queues(world: World, given: tuple[Queue, ...], records: Mapping[str, Record]) -> World:
+    """The world with these queues, in place of those of their names.
+
+    Where no queue was declared, the running gangs were charged in none; now they are.
+    """
+    by_name = {each.name: each for each in given}
+    kept = [by_name.pop(each.name, each) for each in world.queues or ()]
+    problems = {
+        name: why for name, why in world.problems.items() if not any(each.name == name for each in given)
+    }
+    unreachable = {each.name for each in world.clusters if is_unreachable(each.closed)}
+
+    def charged(gang: RunningGang) -> RunningGang:
+        record = records.get(gang.name)
+        if gang.active is not None or record is None:
+            return gang
+        return replace(gang, active=active_gang(record, is_unreachable=gang.cluster in unreachable))
+
+    running = tuple(map(charged, world.running))
+    return replace(world, queues=(*kept, *by_name.values()), problems=problems, running=running)

@@ -1,0 +1,254 @@
+"""`dispatcher plan` over Kubernetes objects: alone, and on the leader's snapshot."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from dispatcher.cli.files.plan_manifests import (
+    Manifests,
+    has_manifests,
+    live_world_of,
+    read_manifests,
+    world_of,
+)
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.queues.queue import Queue, Quota
+from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed
+from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules, running_gang
+from dispatcher.core.scheduling.explain.world import World
+from dispatcher.core.scheduling.explain.world_facts import Cluster
+from dispatcher.errors import InvalidFile
+from dispatcher.store.snapshot_reader import Snapshot
+from tests.builders import (
+    NOW,
+    attempt_of,
+    make_appwrapper,
+    make_core_node,
+    make_gang,
+    make_record,
+    make_template,
+)
+from tests.commands import Run, runner
+
+Json = dict[str, Any]
+
+
+def pod(cpu: str = "1") -> Json:
+    """A Pod that asks for so much cpu."""
+    raw = make_template()
+    raw["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+    return raw
+
+
+def gang(name: str, cpu: str = "1", queue: str = "", namespace: str = "team-a", **spec: object) -> Json:
+    labels = {"dispatcher.codeflare.dev/queue": queue} if queue else {}
+    raw = make_appwrapper(name, pod(cpu), namespace=namespace, spec=spec)
+    return {**raw, "metadata": {"name": name, "namespace": namespace, "labels": labels}}
+
+
+def node(name: str, cpu: str = "4", **spec: object) -> Json:
+    """A Node as `kubectl get node -o yaml` prints it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"zone": "a"}},
+        "spec": spec,
+        "status": {
+            "allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def queue(name: str, cpu: int, **spec: object) -> Json:
+    return {
+        "apiVersion": "dispatcher.codeflare.dev/v1alpha1",
+        "kind": "DispatchQueue",
+        "metadata": {"name": name, "uid": "x"},
+        "spec": {"resources": {"cpu": {"nominalQuota": cpu}}, **spec},
+        "status": {"state": "Active"},
+    }
+
+
+CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "input"}}
+
+
+def file(*objects: Json) -> bytes:
+    return yaml.safe_dump_all(objects).encode()
+
+
+def read(*objects: Json) -> Manifests:
+    return read_manifests("f.yaml", file(*objects))
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `dispatcher plan …` without a database."""
+    monkeypatch.delenv("DISPATCHER_DATABASE_URL", raising=False)
+    return runner(monkeypatch, capsys, "plan")
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"clusters: []", False),
+        (b"# kind: x\nclusters:\n- name: kind\n  kind: a", False),
+        (b"apiVersion: v1\nkind: Node", True),
+        (b"clusters: []\n---\nkind : List", True),
+        (b'{"clusters": [], "x-kind": "a"}', False),
+        (b' {"kind": "List", "items": []}', True),
+        (b"{clusters: []}", False),
+    ],
+)
+def test_file_of_objects_is_told_from_a_scenario_by_its_kind(content: bytes, found: bool) -> None:
+    assert has_manifests(content) is found
+
+
+async def test_objects_are_planned_as_they_are(plan: Run) -> None:
+    tainted = node("n2", taints=[{"key": "team", "value": "b", "effect": "NoSchedule", "timeAdded": "x"}])
+    nodes = {"apiVersion": "v1", "kind": "List", "items": [node("n1"), tainted]}
+    objects = (queue("vision", 3), gang("large", "3", "vision"), gang("small", "1", "vision"), nodes, CONFIG)
+
+    ran = await plan("-f", "-", "-o", "json", "--no-repairs", stdin=file(*objects).decode())
+
+    assert (ran.code, ran.err) == (0, "ConfigMap/input makes no pods: nothing is planned for it.\n")
+    large, small = json.loads(ran.out)["decisions"]
+    assert large == {"dispatch": "team-a/large", "cluster": "hub"}
+    assert (small["waiting"], small["reason"]) == ("team-a/small", "InsufficientQuota")
+
+
+async def test_answer_for_people_names_the_gangs_with_their_namespaces(plan: Run) -> None:
+    ran = await plan("-f", "-", stdin=file(node("n1"), gang("large", "5")).decode())
+    assert ran.out.startswith(
+        "GANG          DECISION  CLUSTER  REASON\nteam-a/large  waiting   -        LargerThanCluster\n"
+    )
+
+
+def test_nodes_that_take_no_pods_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    away = node("away")
+    away["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    written = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "new"},
+        "status": {"capacity": {"cpu": 9}},
+    }
+
+    found = read(node("n1"), node("cordoned", unschedulable=True), away, written)
+
+    assert [each["name"] for each in found.nodes] == ["n1", "new"]
+    assert capsys.readouterr().err.splitlines() == [
+        "Node/cordoned is cordoned: it takes no pods, and is left out.",
+        "Node/away is not ready: it takes no pods, and is left out.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("objects", "problem"),
+    [
+        ([gang("a")], "f.yaml: has no Node to plan on"),
+        ([pod()], "f.yaml: object 1 (Pod): is no AppWrapper, DispatchQueue, Node or Namespace"),
+        (
+            [{**node("n"), "status": {}}],
+            "f.yaml: object 1 (Node): status.allocatable: is missing",
+        ),
+        ([node("n"), {**gang("a"), "spec": {}}], "f.yaml: object 2 (AppWrapper): spec"),
+    ],
+)
+def test_wrong_object_is_refused_with_its_place(objects: list[Json], problem: str) -> None:
+    with pytest.raises(InvalidFile) as refused:
+        world_of("f.yaml", read(*objects))
+    assert str(refused.value).startswith(problem)
+
+
+async def test_unknown_field_of_a_queue_is_refused(plan: Run) -> None:
+    ran = await plan("-f", "-", stdin=file(node("n"), queue("q", 1, quotas={})).decode())
+    assert (ran.code, ran.out) == (2, "")
+    assert "queues[0].quotas: is unknown here" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "problem"),
+    [
+        (["--live"], "", "--live"),
+        (["--cluster", "east"], "", "--cluster is one of the clusters of --live"),
+    ],
+)
+async def test_option_that_needs_the_snapshot_is_refused_without_it(
+    plan: Run, words: list[str], stdin: str, problem: str
+) -> None:
+    ran = await plan("-f", "-", *words, stdin=stdin)
+    assert (ran.code, ran.out) == (2, "")
+    assert problem in ran.err
+
+
+RUNS = make_record(Phase.RUNNING, name="r", uid="r", queue="default", gang=make_gang(cpu=3000))
+WAITS = make_record(name="w", uid="w", namespace="team-a", gang=make_gang(cpu=9000))
+
+
+def snapshot(*clusters: str, queues: tuple[Queue, ...] = ()) -> Snapshot:
+    """Clusters of one node of 4 cpu each; a gang of 3 cpu runs in the first, and a large one waits."""
+    run = RUNS if clusters == ("hub",) else _moved(RUNS, clusters[0])
+    return Snapshot(
+        world=World(
+            tuple(Cluster(name, (make_core_node("n1", cpu=4000, pods=110),)) for name in clusters),
+            running=(running_gang(run, attempt_of(run), (), set() if queues else None),),
+            pending=(WAITS,),
+            now=NOW,
+            queues=queues or None,
+        ),
+        records={"r": run, "w": WAITS},
+        rules=SchedulingRules(queues=queues),
+        taken_at=NOW,
+        has_leader=True,
+    )
+
+
+def _moved(record: Record, cluster: str) -> Record:
+    return replace(record, attempt=replace(attempt_of(record), cluster=cluster))
+
+
+def outcomes(world: World) -> dict[str, str | None]:
+    """The cluster of each pending gang that is dispatched, by name; None of one that waits."""
+    found: tuple[Outcome, ...] = world.plan()
+    return {each.record.name: each.cluster if isinstance(each, Placed) else None for each in found}
+
+
+def test_objects_are_put_on_the_snapshot() -> None:
+    here = snapshot("hub")
+    assert outcomes(live_world_of("f", read(gang("a", "2")), here, "")) == {"w": None, "a": None}
+    assert outcomes(live_world_of("f", read(gang("a", "2"), node("n2")), here, "")) == {"w": None, "a": "hub"}
+
+
+def test_object_replaces_the_one_of_its_name() -> None:
+    smaller = live_world_of("f", read(gang("w", "1")), snapshot("hub"), "")
+    assert outcomes(smaller) == {"w": "hub"}
+    grown = live_world_of("f", read(node("n1", "16")), snapshot("hub"), "")
+    assert outcomes(grown) == {"w": "hub"}
+
+
+def test_nodes_go_to_the_named_cluster() -> None:
+    two = snapshot("east", "west")
+    with pytest.raises(InvalidFile, match="say with --cluster which cluster gets its Nodes: east, west"):
+        live_world_of("f", read(node("n2")), two, "")
+    with pytest.raises(InvalidFile, match="there is no cluster south: the clusters are east, west"):
+        live_world_of("f", read(node("n2")), two, "south")
+    assert outcomes(live_world_of("f", read(node("n2", "9")), two, "west")) == {"w": "west"}
+
+
+def test_queues_are_added_to_those_that_are_declared_and_what_runs_is_charged() -> None:
+    declared = (Queue("vision", resources={"cpu": Quota(1000)}),)
+    raised = live_world_of(
+        "f", read(queue("vision", 2), gang("a", "1", "vision")), snapshot("hub", queues=declared), ""
+    )
+    assert [(each.name, each.resources["cpu"].nominal) for each in raised.queues or ()] == [("vision", 2000)]
+    assert outcomes(raised)["a"] == "hub"
+
+    first = live_world_of("f", read(queue("default", 3), gang("a", "1")), snapshot("hub"), "")
+    assert [each.active is not None for each in first.running] == [True]
+    assert outcomes(first)["a"] is None  # the gang that runs has all of the quota
