@@ -128,6 +128,10 @@ demo-provisioning: $(READY) ## A GPU pool without nodes: watch a gang request th
 dev: $(READY) ## A cluster with three users, left running, to play with by kubectl and psql; Ctrl-C ends it
 	@$(BIN)/python -m testbed.dev
 
+.PHONY: dev-hub
+dev-hub: $(READY) ## A hub with two member clusters, left running, for drains and losses by hand; Ctrl-C ends it
+	@$(BIN)/python -m testbed.dev_hub
+
 .PHONY: docs
 docs: $(READY) ## Write docs/lifecycle.md anew, the answers in docs/history.md, and the screens of docs/cli.md and of tests
 	@$(BIN)/python docs/generate_lifecycle.py

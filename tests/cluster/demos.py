@@ -121,3 +121,16 @@ def assert_in_order(output: str, *texts: str) -> None:
     for text in texts:
         before, found, rest = rest.partition(text)
         assert found, f"{text!r} is not in what follows: {before}"
+
+
+def in_shell(run: Run, command: str) -> list[str]:
+    """Run a command as somebody who did what `make dev` said, and return the lines it prints."""
+    done = subprocess.run(  # noqa: S603 - our own command
+        ["/bin/sh", "-ec", f". {run.state / 'env'}; {command}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()

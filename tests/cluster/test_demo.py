@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,15 @@ import pytest
 
 from testbed import build
 from testbed.dev import LOG
-from tests.cluster.demos import CHECKOUT, STORY_SECONDS, Run, assert_in_order, assert_tells, fresh_folder
+from tests.cluster.demos import (
+    CHECKOUT,
+    STORY_SECONDS,
+    Run,
+    assert_in_order,
+    assert_tells,
+    fresh_folder,
+    in_shell,
+)
 
 pytestmark = pytest.mark.exhaustive
 
@@ -125,19 +132,6 @@ def test_dev_can_be_used_killed_and_started_again(runs: dict[str, Run]) -> None:
 def as_user(run: Run, user: str, arguments: str) -> list[str]:
     """Run kubectl as one of the users, and return the lines it prints."""
     return in_shell(run, f"KUBECONFIG={run.state / user}.kubeconfig kubectl {arguments}")
-
-
-def in_shell(run: Run, command: str) -> list[str]:
-    """Run a command as somebody who did what `make dev` said, and return the lines it prints."""
-    done = subprocess.run(  # noqa: S603 - our own command
-        ["/bin/sh", "-ec", f". {run.state / 'env'}; {command}"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=30,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
 
 
 # --- `make demo-provisioning`, as somebody runs it: the story it tells, and that nothing is left of it -----
