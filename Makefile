@@ -63,8 +63,13 @@ test-all: control-plane prometheus helm codeflare-sdk ## All tests, also the exh
 	$(BIN)/pytest -m alone
 
 .PHONY: test-unit
-test-unit: $(READY) ## The tests that need neither
-	$(PYTEST) tests/unit
+test-unit: $(READY) ## The tests that need neither, without the sweeps
+	$(PYTEST) -m "not exhaustive and not sweep" tests/unit
+
+.PHONY: test-some
+test-some: $(READY) ## The tests in FILES="tests/unit/test_text.py ..." in one process, while you write
+	@test -n "$(FILES)" || { echo 'which? make test-some FILES="tests/unit/test_text.py"' >&2; exit 1; }
+	$(BIN)/pytest $(FILES)
 
 .PHONY: test-postgres
 test-postgres: $(READY) ## The tests that need Postgres

@@ -8,8 +8,15 @@ from typing import Final, Generic, TypeVar
 
 from rich.console import Console, RenderableType
 from rich.live import Live
+from rich.table import Table
 
 PLAIN_WIDTH: Final = 120
+PROSE_WIDTH: Final = 24
+"""Characters that are left for the column that wraps; in a narrower terminal columns of `SPARE` are left out."""
+SPARE: Final = ("from", "after", "position", "free GPUs")
+"""Headings of columns that the other columns can do without."""
+_BORDER: Final = 3
+"""Characters between two columns."""
 
 T = TypeVar("T")
 
@@ -28,9 +35,10 @@ class Screen(Generic[T]):
     ) -> None:
         self._lay_out = lay_out
         self._tell_news = tell_news
-        self._console = Console(highlight=False, markup=False, soft_wrap=True)
+        # On a pipe no line is cut; a terminal would cut it within a word, so there it wraps at words.
+        self._console = Console(highlight=False, markup=False)
         if not self._console.is_terminal:
-            self._console.width = PLAIN_WIDTH
+            self._console = Console(highlight=False, markup=False, soft_wrap=True, width=PLAIN_WIDTH)
         self._live: Live | None = None
         self._shown: T | None = None
         self._began = time.monotonic()
@@ -55,7 +63,7 @@ class Screen(Generic[T]):
 
     def print_table(self, table: RenderableType) -> None:
         """Prints a table that stays."""
-        self._console.print(table)
+        self._console.print(self._fitted(table))
 
     def show(self, seen: T) -> None:
         """Shows the present scene."""
@@ -63,9 +71,39 @@ class Screen(Generic[T]):
             return
         before, self._shown = self._shown, seen
         if self._live is not None:
-            self._live.update(self._lay_out(seen), refresh=True)
+            self._live.update(self._fitted(self._lay_out(seen)), refresh=True)
         elif self._tell_news is None:
             self._console.print(self._lay_out(seen))
         else:
             for line in self._tell_news(before, seen):
                 self.say_part(line)
+
+    def _fitted(self, laid_out: RenderableType) -> RenderableType:
+        """What is laid out, without broken words in a narrow terminal."""
+        if isinstance(laid_out, Table) and self._console.is_terminal:
+            return fitted(laid_out, self._console.width)
+        return laid_out
+
+
+def fitted(table: Table, width: int) -> Table:
+    """The table in at most `width` characters: only its widest column wraps, and spare columns go first."""
+    columns = {str(each.header): list(map(str, each.cells)) for each in table.columns}
+    if not columns:
+        return table
+    longest = {name: max(map(len, [name, *cells])) for name, cells in columns.items()}
+    prose = max(longest, key=lambda name: longest[name])
+    for spare in SPARE:
+        fixed = sum(size + _BORDER for name, size in longest.items() if name != prose) + _BORDER + 1
+        if spare in longest and spare != prose and fixed + min(longest[prose], PROSE_WIDTH) > width:
+            del longest[spare]
+    shown = Table(
+        title=table.title,
+        caption=table.caption,
+        title_justify=table.title_justify,
+        caption_justify=table.caption_justify,
+    )
+    for name in longest:
+        shown.add_column(name, no_wrap=name != prose)
+    for cells in zip(*(columns[name] for name in longest), strict=True):
+        shown.add_row(*cells)
+    return shown

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dispatcher.core.model.pending_reasons import IN_NO_QUEUE
+
 if TYPE_CHECKING:
     from dispatcher.store.connections import Connection
 
@@ -202,11 +204,14 @@ class Reports:
 
 
 def _in_turn(queue: Report) -> tuple[tuple[object, ...], ...]:
-    """The rows by position if no position occurs twice, as without declared queues; else they stay by queue."""
-    place = queue.columns.index("position")
+    """The rows by position if no position occurs twice, as without declared queues; else by queue.
+
+    Gangs that their queue does not take are last: they are in no queue.
+    """
+    place, reason = queue.columns.index("position"), queue.columns.index("reason")
     known = [row[place] for row in queue.rows if row[place] is not None]
     if len(set(known)) < len(known):
-        return queue.rows
+        return tuple(sorted(queue.rows, key=lambda row: row[reason] in IN_NO_QUEUE))
     return tuple(sorted(queue.rows, key=lambda row: (row[place] is None, int(str(row[place] or 0)))))
 
 

@@ -49,11 +49,21 @@ async def answer(url: str, statement: str, timeout: timedelta, most: int | None 
         url, statement_timeout=timeout, lock_timeout=LOCK_TIMEOUT, grace=GRACE
     ) as connection:
         asked_as, is_confined = await _rights(connection)
-        await (_confine(connection) if is_confined else connection.execute(_READ_ONLY))
-        await connection.execute(_SEARCH_PATH)
+        await _begin(connection, is_confined=is_confined)
         with _refusals_translated(timeout):
-            report = await _answered(connection, statement, most, is_confined=is_confined)
+            try:
+                report = await _answered(connection, statement, most, is_confined=is_confined)
+            except psycopg.errors.DatatypeMismatch:
+                # A column of a domain, as those of information_schema: the protocol names the type below it.
+                await connection.rollback()
+                await _begin(connection, is_confined=is_confined)
+                report = await _answered(connection, statement, most, is_confined=is_confined, casts=True)
         return Answer(report, asked_as)
+
+
+async def _begin(connection: Connection, *, is_confined: bool) -> None:
+    await (_confine(connection) if is_confined else connection.execute(_READ_ONLY))
+    await connection.execute(_SEARCH_PATH)
 
 
 async def _rights(connection: Connection) -> tuple[str, bool]:
@@ -75,7 +85,10 @@ async def _confine(connection: Connection) -> None:
         await connection.execute(statement.encode())
 
 
-async def _answered(connection: Connection, statement: str, most: int | None, *, is_confined: bool) -> Report:
+async def _answered(
+    connection: Connection, statement: str, most: int | None, *, is_confined: bool, casts: bool = False
+) -> Report:
+    """The rows; of a confined query that `casts`, each column is cast to the type that the protocol names."""
     # One more row than is shown tells whether there are more.
     limit = None if most is None else most + 1
     async with connection.cursor(name="asked") as cursor:
@@ -84,7 +97,9 @@ async def _answered(connection: Connection, statement: str, most: int | None, *,
         if not names:
             raise CommandFailed("a query has to have a column")
         if is_confined:
-            rows = await _from_inside(connection, statement, limit, await _types(connection, cursor))
+            types = await _types(connection, cursor)
+            asked = _with_plain_types(statement, types) if casts else statement
+            rows = await _from_inside(connection, asked, limit, types)
         else:
             rows = await (cursor.fetchall() if limit is None else cursor.fetchmany(limit))
     return Report(_distinct(names), tuple(rows[:most]), is_cut=most is not None and len(rows) > most)
@@ -106,6 +121,14 @@ async def _from_inside(
     query = sql.SQL("SELECT * FROM history.answer(%s, %s) AS answer({})").format(shape)
     found = await connection.execute(query, (statement, limit))
     return await found.fetchall()
+
+
+def _with_plain_types(statement: str, types: Sequence[LiteralString]) -> str:
+    """The query with each column cast to its type; in it, as in the query, only the reader's rights count."""
+    columns = ", ".join(f"c{number}" for number in range(len(types)))
+    cast = ", ".join(f"c{number}::{name}" for number, name in enumerate(types))
+    asked = statement.rstrip().rstrip(";")
+    return f"SELECT {cast} FROM ({asked}\n) AS asked({columns})"
 
 
 async def _types(

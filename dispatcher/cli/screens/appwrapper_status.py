@@ -14,6 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from dispatcher.core.model.clock import time_in
+from dispatcher.core.model.pending_reasons import IN_NO_QUEUE
 from dispatcher.core.model.record import Phase
 from dispatcher.core.status.phases import phase_in
 from dispatcher.store.reports import Filter, Report
@@ -103,7 +104,7 @@ class AppWrapperStatus(Struct, frozen=True):
 
 
 def pending_report(appwrappers: Iterable[Json], of: Filter, now: datetime) -> Report:
-    """The queued AppWrappers of a user and a queue, by queue and position; one without a position comes last."""
+    """The queued AppWrappers of a user and a queue, by queue and position; those that no queue takes come last."""
     rows = [
         pending_row(each, now) for each in appwrappers if phase_in(each.get("status") or {}) is Phase.QUEUED
     ]
@@ -149,6 +150,7 @@ def outside(appwrappers: Iterable[Json]) -> int:
 def _rank(row: Mapping[str, Any]) -> tuple[object, ...]:
     position = row["position"]
     return (
+        row["reason"] in IN_NO_QUEUE,
         row["queue"] or "",
         position is None,
         position or 0,

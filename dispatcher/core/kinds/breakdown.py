@@ -21,7 +21,7 @@ from dispatcher.core.kinds.built_in import Run
 from dispatcher.core.kinds.demand import Part, charge_of, unknowns
 from dispatcher.core.kinds.fields import Field, TemplateError
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
-from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.resources import NOTHING, Resources
 
 _DEFAULT_NAMESPACE: Final = "default"
@@ -111,6 +111,7 @@ def _of_appwrapper(raw: Mapping[str, Any], kinds: Kinds) -> Breakdown:
         warnings=(
             *unknown_fields(object_of(raw, "spec")),
             *charge.warnings,
+            *_made_later(charge.gang),
             *(f"{_title(each)} {_IS_SUSPENDED}" for each in spec.wrapped if _is_suspended(each, kinds)),
         ),
         unknown=tuple(
@@ -175,8 +176,18 @@ def _counted(single: WrappedObject, kinds: Kinds) -> Breakdown:
         _name_of(single),
         charge.gang.pod_sets,
         charge.gang.demand,
-        warnings=(f"it {_IS_SUSPENDED}",) if _is_suspended(single, kinds) else (),
+        warnings=(f"it {_IS_SUSPENDED}",) if _is_suspended(single, kinds) else _made_later(charge.gang),
         unknown=tuple(each for part in charge.parts for each in _unknowns(part)),
+    )
+
+
+def _made_later(gang: Gang) -> tuple[str, ...]:
+    """A sentence about pods that the gang does not wait for, which `show` does not count; nothing without any."""
+    pods = sum(each.count for each in gang.pod_sets)
+    if gang.pods >= pods:
+        return ()
+    return (
+        f"the gang starts with {gang.pods} of the {pods} pods, and counts as {gang.pods}; all have places",
     )
 
 

@@ -54,6 +54,15 @@ async def test_a_query_may_come_from_a_pipe(run: Run) -> None:
     )
 
 
+async def test_columns_of_a_domain_are_read_as_the_type_below_it(run: Run) -> None:
+    ran = await run(
+        "sql",
+        "SELECT column_name, ordinal_position AS place FROM information_schema.columns "
+        "WHERE table_schema = 'history' AND table_name = 'queue_now' ORDER BY 2 LIMIT 2; ",
+    )
+    assert ran == Ran(0, "column_name  place\nqueue        1\nposition     2\n")
+
+
 async def test_nothing_found_is_an_answer(run: Run) -> None:
     assert await run("sql", "SELECT name FROM queue_now") == Ran(0, "", "No rows.\n")
     assert await run("sql", "SELECT name FROM queue_now", "-o", "csv") == Ran(0, "name\n")
