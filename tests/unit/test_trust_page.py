@@ -75,6 +75,7 @@ NOT_OUTSIDE: Final = {
     "controller.members.member": "MemberClusters, which the operator writes",
     "controller.scheduling.queue_watch": "DispatchQueues and QuotaSubtrees, which the operator writes",
     "core.kinds.declaration": "declarations of kinds, which the operator writes",
+    "core.status.about": "the status that the dispatcher is about to write",
     "core.status.phases": "statuses that a command shows",
     "kube.client": "headers, and the kubeconfig that the operator gave",
     "kube.kubeconfig": "kubeconfigs, which the operator writes",

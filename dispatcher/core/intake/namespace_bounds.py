@@ -26,6 +26,7 @@ from dispatcher.api.conditions import ConditionType, State
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import EXPECTED_RUNTIME, MAX_PRIORITY, MAX_PRIORITY_SLOPE
 from dispatcher.core.model.record import Phase
+from dispatcher.core.status.about import outside_queue
 from dispatcher.core.status.components import PHASES
 from dispatcher.text import counted
 
@@ -123,6 +124,7 @@ def _outside_queue(reason: str, message: str, *, has_components: bool) -> dict[s
         "canrun": False,
         "reason": reason,
         "waiting": {"reason": reason, "message": message},
+        "about": outside_queue(reason, message),
         **({"phase": PHASES[Phase.QUEUED].value} if has_components else {}),
     }
 

@@ -24,6 +24,7 @@ from dispatcher.core.model.record import ACTIVE, Condition, NotedIssue, Pending,
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources, is_gpu
 from dispatcher.core.status import components
+from dispatcher.core.status.about import about
 from dispatcher.text import mappings_of
 
 NO_PODS: Final = PodCounts()
@@ -119,6 +120,7 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
     status.update({word: count for word, count in zip(POD_COUNTS, counts, strict=True) if count})
     if shown.has_components:
         _add_components(status, record)
+    status["about"] = about(record, status)
     return status
 
 

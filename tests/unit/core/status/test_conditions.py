@@ -42,7 +42,7 @@ TESTS = Path(__file__).parents[3]
 GOLDEN = load_yaml(TESTS / "golden" / "mcad-conditions.yaml")
 CRD = load_yaml(TESTS.parent / "crds" / "workload.codeflare.dev_appwrappers.yaml")
 TIMES = {"lastTransitionMicroTime", "lastUpdateMicroTime", "lastTransitionTime"}
-OURS = {"lifecyclePhase", "cluster", "waiting", "reason", "gpus", "queue", "user"}
+OURS = {"about", "lifecyclePhase", "cluster", "waiting", "reason", "gpus", "queue", "user"}
 STUCK = {
     "podname": "aw-0",
     "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}],
@@ -107,6 +107,7 @@ def test_whole_status_of_an_appwrapper_that_was_blocked_and_then_ran() -> None:
             entry("Running", "10.842261", reason="PodsRunning"),
         ],
         "controllerfirsttimestamp": "2026-11-20T08:58:06.842261Z",
+        "about": {"cluster": "hub", "phase": "Running"},
         "canrun": True,
         "cluster": "hub",
         "filterignore": True,
