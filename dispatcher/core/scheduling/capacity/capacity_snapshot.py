@@ -8,7 +8,7 @@ use.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -253,6 +253,13 @@ class CapacitySnapshot:
         if self.nodes is None:
             return any(pool.total[resource] > 0 for pool in self._pools)
         return any(node is not None and node.allocatable[resource] > 0 for node in self.nodes.traits.nodes)
+
+    @property
+    def resource_names(self) -> Collection[str]:
+        """The resources that a node or a potential node lists, usable or not; without nodes, those of usable nodes."""
+        if self.nodes is not None:
+            return self.nodes.empty.resource_names
+        return {name for pool in self._pools for name in pool.total}
 
     def copy(self) -> CapacitySnapshot:
         """A copy; taking from it does not change this snapshot."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from dispatcher.api.potential import OnPotential
 from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.api.syntax import most_similar
 from dispatcher.core.model import potential
 from dispatcher.core.model.failures import UNDECIDED_BY_ERROR
 from dispatcher.core.model.gang import Gang, PodSet
@@ -47,6 +49,8 @@ MOST_NAMED: Final = 5
 """Clusters that a message names; the others are counted."""
 _MOST_EXCLUSIONS: Final = 3
 """Reasons for the exclusion of nodes that a message names; the others are counted."""
+_MOST_UNLISTED: Final = 2
+"""Resources that no node lists and that a message says so of; each is compared with all names of the cluster."""
 
 
 class ClusterShortfall(Struct, frozen=True, gc=False):  # as `Shortfall`
@@ -66,6 +70,7 @@ class ClusterShortfall(Struct, frozen=True, gc=False):  # as `Shortfall`
     keeper: str = ""
     traits: Traits | None = None
     trust: Trust = FULL_TRUST
+    listed: frozenset[str] = frozenset()
 
     @property
     def may_fit_later(self) -> bool:
@@ -104,7 +109,11 @@ def short_when_empty(
     traits = None if capacity.nodes is None else capacity.nodes.traits
     permanent = capacity.permanent_for(gang)
     reason = NOT_DECIDED if in_empty.undecided else LARGER_THAN_CLUSTER
-    return ClusterShortfall(cluster, reason, in_empty, permanent, capacity.reserve, traits=traits)
+    names = capacity.resource_names
+    listed = frozenset(names) if any(each not in names for each in in_empty.missing) else frozenset()
+    return ClusterShortfall(
+        cluster, reason, in_empty, permanent, capacity.reserve, traits=traits, listed=listed
+    )
 
 
 def short_of_room(
@@ -289,7 +298,9 @@ def rejection_of(gang: Gang, short: ClusterShortfall) -> Rejection:
     parts = _missing(gang, short) if short.shortfall.missing else [_fragmented(gang, short)]
     subject = gang.pod_sets if short.shortfall.pod_set is None else (gang.pod_sets[short.shortfall.pod_set],)
     also = _needed("would also fit with", gang, short) if short.shortfall.needs else []
-    message = "; ".join([*parts, *_exclusions(subject, short.traits), *map(one_line, also)])
+    message = "; ".join(
+        [*parts, *_exclusions(subject, short.traits), *_unlisted(short), *map(one_line, also)]
+    )
     return Rejection(short.cluster, short.reason, message, short.resource(gang))
 
 
@@ -336,6 +347,20 @@ def _missing(gang: Gang, short: ClusterShortfall) -> list[str]:
         f"{_taken_for_ever(name, available[name], short)}"
         for name in sorted(short.shortfall.missing)
     ]
+
+
+def _unlisted(short: ClusterShortfall) -> list[str]:
+    """That no node lists a resource, with the one that its author probably means; such a gang waits for ever."""
+    names = [name for name in sorted(short.shortfall.missing) if short.listed and name not in short.listed]
+    what = "usable node" if short.traits is None else "node"  # sums are over usable nodes alone
+    return [f"no {what} has {_with_hint(name, short.listed)}" for name in names[:_MOST_UNLISTED]]
+
+
+@lru_cache(maxsize=1024)
+def _with_hint(name: str, listed: frozenset[str]) -> str:
+    """The name with the similar one of a node; cached, because many gangs have the same typing error."""
+    similar = most_similar(name, sorted(listed))
+    return f"{name}; did you mean {similar}?" if similar else name
 
 
 def _taken_for_ever(resource: str, available: int, short: ClusterShortfall) -> str:

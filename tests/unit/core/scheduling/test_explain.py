@@ -217,6 +217,54 @@ def test_message_names_the_reserve_that_leaves_too_little(reserve: int, message:
     assert outcome.pending.message == f"cluster hub: {GPU}: needs 3, {message}"
 
 
+TYPO, FPGA = "nvidia.com/gpus", "example.com/fpga"
+
+
+@pytest.mark.parametrize("fit", FitMode)
+@pytest.mark.parametrize(
+    ("nodes", "demand", "told"),
+    [
+        pytest.param(FOUR, {TYPO: 2}, f"no node has {TYPO}; did you mean {GPU}?", id="typing-error"),
+        pytest.param(FOUR, {FPGA: 2}, f"no node has {FPGA}", id="nothing-similar"),
+        pytest.param(
+            FOUR,
+            {TYPO: 2, FPGA: 1},
+            f"no node has {FPGA}; no node has {TYPO}; did you mean {GPU}?",
+            id="several",
+        ),
+        pytest.param(FOUR, {GPU: 33}, "", id="too-few-of-a-resource-that-nodes-have"),
+        pytest.param((Node("n", Resources({GPU: 0})),), {GPU: 1}, "", id="nodes-list-it-and-have-none"),
+        pytest.param((), {GPU: 1}, "", id="no-nodes-at-all"),
+    ],
+)
+def test_message_names_the_resource_that_no_node_has(
+    fit: FitMode, nodes: tuple[Node, ...], demand: dict[str, int], told: str
+) -> None:
+    ledger = CapacityLedger(fit)
+    for node in nodes:
+        ledger.set_node(node)
+    (outcome,) = plan([make_record(gang=Gang(Resources(demand)))], make_snapshots(hub=ledger.snapshot()))
+    assert not isinstance(outcome, Placed)
+    short = "; ".join(
+        f"{name}: needs {demand[name]}, {32 * (name == GPU and nodes == FOUR)} in all of it"
+        for name in sorted(demand)
+    )
+    if fit is FitMode.AGGREGATE:
+        told = told.replace("no node", "no usable node")
+    assert outcome.pending.reason == "LargerThanCluster"
+    assert outcome.pending.message == "; ".join(filter(None, (f"cluster hub: {short}", told)))
+
+
+def test_resource_that_only_a_closed_node_lists_is_one_that_a_node_has() -> None:
+    ledger = CapacityLedger(FitMode.NODE)
+    for node in (*CORDONED, Node("plain", Resources({"cpu": 8000}))):
+        ledger.set_node(node)
+    (outcome,) = plan([make_record(gang=Gang(Resources({GPU: 1})))], make_snapshots(hub=ledger.snapshot()))
+    assert not isinstance(outcome, Placed)
+    message = f"cluster hub: {GPU}: needs 1, 0 in all of it; 1 of 2 nodes excluded: 1 cordoned"
+    assert outcome.pending.message == message
+
+
 def test_sums_do_not_compare_the_number_of_pods_on_a_node() -> None:
     ledger = CapacityLedger(FitMode.AGGREGATE)
     for node in places(0):
