@@ -74,6 +74,7 @@ NOT_OUTSIDE: Final = {
     "controller.intake.priority_class_watch": "PriorityClasses of the hub, which the operator writes",
     "controller.members.member": "MemberClusters, which the operator writes",
     "controller.scheduling.queue_watch": "DispatchQueues and QuotaSubtrees, which the operator writes",
+    "core.intake.wrapping": "a file of a command, which decides nothing for others",
     "core.kinds.declaration": "declarations of kinds, which the operator writes",
     "core.status.about": "the status that the dispatcher is about to write",
     "core.status.phases": "statuses that a command shows",
