@@ -37,6 +37,7 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
     "people.verbs": ("hold", "release", "priority", "cancel", "wait", "submit", "logs"),
     "people.explain": ("explain", "would"),
     "files.demand": ("demand",),
+    "files.wrap": ("wrap",),
     "files.plan": ("plan",),
     "files.release": ("crds",),
 }
@@ -51,6 +52,7 @@ PLUGIN: Final = (
     "operators.queues",
     "people.explain",
     "files.demand",
+    "files.wrap",
     "files.plan",
 )
 """The modules of `kubectl aw`, likewise."""

@@ -7,16 +7,28 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import wraps
 from inspect import signature
+from math import ceil
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name, is_subdomain
-from dispatcher.cli.command_line import Number, WholeNumber, Word
+from dispatcher.cli.command_line import (
+    LEAST_PRIORITY,
+    MOST_PRIORITY,
+    NotWritten,
+    Number,
+    WholeNumber,
+    Word,
+    duration,
+)
 from dispatcher.cli.screens.output import EVERY
 from dispatcher.core.model.quantity import QuantityError, amount
+
+if TYPE_CHECKING:
+    from dispatcher.core.intake.wrapping import WrapOptions
 
 
 class Output(StrEnum):
@@ -98,19 +110,100 @@ def namespace_option(meaning: str, envvar: str | None = None, *, is_eager: bool 
     )
 
 
-def filename_option(contents: str) -> Option:
-    """The option -f of commands that read files; `contents` is what the files are to have."""
-    return click.option(
-        "--filename",
-        "--file",
-        "-f",
-        "filename",
-        type=click.File("rb"),
-        multiple=True,
-        required=True,
-        metavar="FILE",
-        help=f"YAML or JSON with {contents}; - reads stdin. Repeatable.",
+def files_option(contents: str) -> Option:
+    """`FILE...` and the option -f of commands that read files; `contents` is what the files are to have.
+
+    A command gets the paths of both as `files`, at least one.
+    """
+    path = click.Path(allow_dash=True)
+    help_ = f"YAML or JSON with {contents}; a folder stands for its files, - for stdin. Repeatable."
+    argument = click.argument(
+        "positional", nargs=-1, type=path, metavar="[FILE...]", help="The same as after -f."
     )
+    option = click.option(
+        "--filename", "--file", "-f", "filename", type=path, multiple=True, metavar="FILE", help=help_
+    )
+    return gathered("files", _given_files, argument, option)
+
+
+def _given_files(positional: Sequence[str], filename: Sequence[str]) -> tuple[str, ...]:
+    files = (*positional, *filename)
+    if not files:
+        raise click.BadParameter("give a FILE, alone or after -f; - reads stdin")
+    return files
+
+
+kinds_option = click.option(
+    "--kinds",
+    type=click.Path(),
+    default="",
+    envvar="DISPATCHER_KINDS_FILE",
+    metavar="FILE",
+    help="YAML with declarations of further kinds, as the dispatcher reads it; docs/kinds.md has the fields.",
+    show_envvar=True,
+)
+
+
+def _checked_duration(_context: click.Context, _parameter: click.Parameter, written: str) -> int:
+    """The duration in whole seconds, rounded up; 0 if it was left out."""
+    try:
+        return ceil(duration(written).total_seconds()) if written else 0
+    except NotWritten as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _seconds_option(name: str, meaning: str) -> Option:
+    return click.option(
+        name,
+        name.removeprefix("--") + "_seconds",
+        default="",
+        callback=_checked_duration,
+        metavar="DURATION",
+        help=f"{meaning}, such as 90m or 4h.",
+    )
+
+
+def _wrap_options(
+    each_workload: bool,
+    queue: str,
+    priority: int | None,
+    expected_seconds: int,
+    limit_seconds: int,
+    min_available: int | None,
+) -> WrapOptions:
+    from dispatcher.core.intake.wrapping import WrapOptions  # which takes long to import
+
+    return WrapOptions(each_workload, queue, priority, expected_seconds, limit_seconds, min_available or 0)
+
+
+wrap_options = gathered(
+    "options",
+    _wrap_options,
+    click.option(
+        "each_workload",
+        "--each",
+        is_flag=True,
+        help="Wrap each object that makes pods alone, not all objects of a file as one gang.",
+    ),
+    click.option("--queue", default="", metavar="NAME", help="Queue of each new AppWrapper."),
+    click.option(
+        "--priority",
+        type=WholeNumber(min=LEAST_PRIORITY, max=MOST_PRIORITY),
+        metavar="NUMBER",
+        help="Priority of each new AppWrapper; higher goes first.",
+    ),
+    _seconds_option(
+        "--expected", "How long each gang probably runs, by which starts of others are estimated"
+    ),
+    _seconds_option("--limit", "How long each gang may run; then it fails"),
+    click.option(
+        "--min-available",
+        type=WholeNumber(min=1),
+        metavar="NUMBER",
+        help="Pods with which each gang counts as running.  [default: all]",
+    ),
+)
+"""The options of commands that wrap objects in AppWrappers; a command gets them as `options`."""
 
 
 def _checked_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:

@@ -117,7 +117,7 @@ def test_dev_can_be_used_killed_and_started_again(runs: dict[str, Run]) -> None:
         ):
             assert as_user(run, user, f"auth can-i {may} || true") == ["no"]
     sweep = CHECKOUT / "examples" / "afternoon" / "sweep.yaml"
-    assert as_user(run, "ada", f"aw submit {sweep}") == ["team-a/sweep submitted"]
+    assert as_user(run, "ada", f"aw submit {sweep}")[0] == "team-a/sweep submitted"
     assert as_user(run, "ada", "aw wait sweep --for running")[-1] == "team-a/sweep Running on hub"
     assert as_user(run, "ada", "aw logs sweep") == [LOG]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.manifests import appwrapper, item, job
+from tests.cluster.manifests import appwrapper, changed, config_map, item, job
 from tests.cluster.world import World
 from tests.commands import Ran, Run, runner
 
@@ -43,7 +43,8 @@ async def test_user_submits_sees_and_ends_a_gang_with_a_kubeconfig_alone(world: 
     await world.start_dispatcher()
     manifest = yaml.safe_dump(appwrapper("train", item(job("train", 2))))
 
-    assert await run("submit", "-", *here, stdin=manifest) == Ran(0, f"{key} submitted\n")
+    submitted = await run("submit", "-", *here, stdin=manifest)
+    assert (submitted.code, submitted.out.splitlines()[0]) == (0, f"{key} submitted")
     waited = await run("wait", key, "--for", "running", "--timeout", "1m")
     assert (waited.code, waited.out.splitlines()[-1]) == (0, f"{key} Running on hub")
 
@@ -84,6 +85,36 @@ async def test_user_submits_sees_and_ends_a_gang_with_a_kubeconfig_alone(world: 
     assert await run("cancel", "train", *here) == Ran(0, f"{key} deleted\n")
     await world.until_gone("AppWrapper", "train")
     assert (await run("cancel", "train", *here)).code == 1
+
+
+async def test_plain_objects_are_queued_as_one_gang_and_a_misspelt_field_is_refused(
+    world: World, run: Run
+) -> None:
+    key, admin = f"{world.namespace}/train", str(world.plane.kubeconfig)
+    asked = ("submit", "-", "-n", world.namespace, "--kubeconfig", admin)
+    settings, plain = config_map("settings"), job("train", 2, run_for="1s")
+    await world.start_dispatcher()
+
+    misspelt = yaml.safe_dump_all([settings, changed(plain, "spec.paralellism", 2)])
+    assert await run(*asked, stdin=misspelt) == Ran(
+        2,
+        "",
+        f'dispatcher: {key}: Job/train: unknown field "spec.paralellism"; did you mean parallelism? Nothing was '
+        "created\n",
+    )
+    assert await world.get("AppWrapper", "train") is None
+
+    written = yaml.safe_dump_all([settings, plain])
+    ran = await run(*asked, "--priority", "3", "--wait", "--timeout", "1m", stdin=written)
+    assert (ran.code, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert (lines[0], lines[-1]) == (
+        f"{key} submitted: ConfigMap/settings, Job/train",
+        f"{key} Completed on hub",
+    )
+    made = await world.get("AppWrapper", "train")
+    assert made is not None
+    assert made["spec"]["priority"] == 3
 
 
 ROW = (

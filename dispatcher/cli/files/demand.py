@@ -6,12 +6,12 @@ The command contacts neither a cluster nor the database. It reads all files befo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dispatcher.cli.command_line import epilog
-from dispatcher.cli.options import DOCUMENTS, Output, filename_option, output_option
+from dispatcher.cli.options import DOCUMENTS, Output, files_option, kinds_option, output_option
 from dispatcher.cli.query import note
 from dispatcher.cli.screens.output import put, say, shown_as, terminal_width
 from dispatcher.cli.screens.tables import Heading, table
@@ -38,31 +38,20 @@ _EXIT_CODES: Final = {
     "     cannot be derived; no table is printed",
 }
 
-files_option = filename_option("AppWrappers or with objects that they wrap")
-kinds_option = click.option(
-    "--kinds",
-    type=click.Path(),
-    default="",
-    envvar="DISPATCHER_KINDS_FILE",
-    metavar="FILE",
-    help="YAML with declarations of further kinds, as the dispatcher reads it; docs/kinds.md has the fields.",
-    show_envvar=True,
-)
-
 
 @commands.command(
     epilog=epilog(
-        "kubectl aw demand -f train.yaml",
-        "kubectl get rayjob train -o yaml | kubectl aw demand -f -",
-        "kubectl aw demand -f train.yaml -o json | jq '.[].total.requests'",
-        "kubectl aw demand -f train.yaml --kinds kinds.yaml",
+        "kubectl aw demand train.yaml",
+        "kubectl get rayjob train -o yaml | kubectl aw demand -",
+        "kubectl aw demand train.yaml -o json | jq '.[].total.requests'",
+        "kubectl aw demand jobs/ --kinds kinds.yaml",
         codes=_EXIT_CODES,
     )
 )
-@files_option
+@files_option("AppWrappers or with objects that they wrap")
 @kinds_option
 @output_option
-def demand(filename: Sequence[BinaryIO], kinds: str, output: Output | None) -> None:
+def demand(files: Sequence[str], kinds: str, output: Output | None) -> None:
     """Show the requests of the pods of AppWrappers and jobs. Each pod set has a line, and there is a total.
 
     The command reads only the files: no cluster, no database. An object of a kind that makes no pods, such as a
@@ -71,17 +60,13 @@ def demand(filename: Sequence[BinaryIO], kinds: str, output: Output | None) -> N
     devices of resource claims. In JSON, cpu is in milli-units and all other resources are in base units.
     docs/demand.md has the rules.
     """
-    from dispatcher.cli.files.documents import LARGEST_FILE, objects_in, read_kinds, refused
+    from dispatcher.cli.files.documents import NO_PODS, read_kinds, read_objects, refused
 
     known = read_kinds(kinds)
-    names = [getattr(file, "name", "<stdin>") for file in filename]
-    found = [
-        _breakdown(name, raw, known)
-        for name, file in zip(names, filename, strict=True)
-        for raw in objects_in(name, file.read(LARGEST_FILE + 1))
-    ]
+    given = read_objects(files)
+    found = [_breakdown(name, raw, known) for name, objects in given for raw in objects]
     if not any(each.makes_pods for each in found):
-        raise refused(", ".join(names), "no object makes pods")
+        raise refused(", ".join(name for name, _ in given), NO_PODS)
     if output in DOCUMENTS:
         say(shown_as([_as_value(each) for each in found], output))
         return

@@ -1,5 +1,8 @@
 """Files that people write, read within bounds: YAML and JSON, Kubernetes objects, and declared kinds.
 
+Commands take paths of files and folders, and `-` for stdin; `read_files` reads all before a command does anything. A
+folder stands for its files, without those of the folders in it, as with kubectl.
+
 A few aliases can stand for more values than fit in memory: aliases are followed only up to a bound, and so are merges
 (`<<: *base`), which the parser carries out. Kubernetes objects become plain JSON as kubectl makes it: keys are strings,
 and dates stay text; lists of objects are taken apart.
@@ -8,10 +11,11 @@ and dates stay text; lists of objects are taken apart.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeAlias
 from weakref import WeakSet
 
 import yaml
@@ -33,27 +37,86 @@ Load: TypeAlias = Callable[[bytes], Iterable[object]]
 """Parses the content of a file; raises `YAMLError` or `ValueError`."""
 Place: TypeAlias = Callable[[yaml.Mark], str]
 """The words for a place in a file."""
+STDIN: Final = "-"
+"""The path that stands for stdin."""
+NO_PODS: Final = "no object makes pods"
+"""What is wrong with files of which nothing can be queued."""
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+"""How the names of files end that a folder stands for."""
+MOST_FILES: Final = 1000
+"""Files of one folder."""
+_KUSTOMIZATIONS: Final = frozenset({"kustomization.yaml", "kustomization.yml", "Kustomization"})
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _LONGEST_KEY: Final = 100
 """Characters of a key that a message repeats."""
 Json = dict[str, Any]
 
 
-def read_content(name: str, opened: BinaryIO | None = None) -> bytes:
-    """The content of the file `name`, read from `opened` if that is given, up to one byte more than is taken.
+class File(NamedTuple):
+    """A file with its content, or so much of it that it is known to be too large."""
 
-    Raises `InvalidFile`.
-    """
+    name: str
+    content: bytes
+
+
+class Objects(NamedTuple):
+    """A file with the Kubernetes objects in it, in their order."""
+
+    name: str
+    objects: list[Json]
+
+
+def read_files(paths: Sequence[str]) -> list[File]:
+    """The files that paths name, in their order; raises `InvalidFile` for one that cannot be read."""
+    if paths.count(STDIN) > 1:
+        raise refused(STDIN, "is there twice: stdin can be read once")
+    return [_read(path) for written in paths for path in _files_of(written)]
+
+
+def read_objects(paths: Sequence[str]) -> list[Objects]:
+    """The files that paths name with their Kubernetes objects; raises `InvalidFile`, also for a file without any."""
+    return [Objects(name, objects_in(name, content)) for name, content in read_files(paths)]
+
+
+def _files_of(written: str) -> list[str]:
+    """The paths of the files that a path stands for: those of a folder in the order of their names."""
+    folder = Path(written)
+    if written == STDIN or not folder.is_dir():
+        return [written]
     try:
-        with Path(name).open("rb") if opened is None else nullcontext(opened) as file:
-            return file.read(LARGEST_FILE + 1)
+        names = sorted(each.name for each in folder.iterdir() if each.is_file())
     except OSError as error:
-        raise refused(name, error.strerror or str(error)) from error
+        raise refused(written, error.strerror or str(error)) from error
+    if not _KUSTOMIZATIONS.isdisjoint(names):
+        raise refused(
+            written,
+            f"has a kustomization: pipe kubectl kustomize {written} into the command, and give - instead",
+        )
+    found = [str(folder / name) for name in names if name.endswith(SUFFIXES)]
+    if not found:
+        raise refused(written, f"has no file that ends with {', '.join(SUFFIXES)}")
+    if len(found) > MOST_FILES:
+        raise refused(written, f"has {len(found)} files; at most {MOST_FILES} are read")
+    return found
+
+
+def _read(path: str) -> File:
+    if path == STDIN:
+        return File("<stdin>", sys.stdin.buffer.read(LARGEST_FILE + 1))
+    try:
+        with Path(path).open("rb") as file:
+            return File(path, file.read(LARGEST_FILE + 1))
+    except OSError as error:
+        raise refused(path, error.strerror or str(error)) from error
 
 
 def read_document(name: str, opened: BinaryIO | None = None) -> object:
     """The only document of the file `name`, read from `opened` if that is given; raises `InvalidFile`."""
-    content = read_content(name, opened)
+    try:
+        with Path(name).open("rb") if opened is None else nullcontext(opened) as file:
+            content = file.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise refused(name, error.strerror or str(error)) from error
     [document] = documents_in(
         name,
         content,

@@ -1,12 +1,12 @@
-"""`dispatcher plan` and `kubectl aw plan`: one scheduling cycle over a file, or over the leader's snapshot and a file.
+"""`dispatcher plan` and `kubectl aw plan`: one scheduling cycle over files, or over the leader's snapshot and files.
 
-A file is a scenario, or has Kubernetes objects. This module reads it, and `core.scheduling` decides. A wrong file ends
-the command with exit code 2 and one line that names the place.
+A file is a scenario, or has Kubernetes objects. This module reads them, and `core.scheduling` decides. A wrong file
+ends the command with exit code 2 and one line that names the place.
 """
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from io import BytesIO
 from typing import TYPE_CHECKING, Final
@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dispatcher.cli.command_line import Word, examples, exit_codes, paragraph
+from dispatcher.cli.options import files_option
 from dispatcher.cli.query import needs_database, optional_database_option, read_leader_snapshot
 from dispatcher.cli.screens.output import say, shown_as, terminal_width
 from dispatcher.errors import InvalidFile
 
 if TYPE_CHECKING:
+    from dispatcher.cli.files.documents import File
     from dispatcher.core.scheduling.explain.world import World
     from dispatcher.store.snapshot_reader import Snapshot
 
 commands = click.Group()
-
-STDIN: Final = "-"
 
 EXAMPLE: Final = (
     "clusters:",
@@ -47,10 +47,11 @@ EXAMPLE: Final = (
 _HELP_END: Final = "\n".join(
     (
         examples(
-            "kubectl aw plan -f scenario.yaml",
-            "kubectl aw plan -f - -o json < scenario.yaml",
-            "kubectl aw plan -f queues-gangs-and-nodes.yaml",
-            "kubectl aw plan -f queues.yaml --live",
+            "kubectl aw plan scenario.yaml",
+            "kubectl aw plan scenario.yaml ray-job.yaml",
+            "kubectl aw plan - -o json < scenario.yaml",
+            "kubectl aw plan queues.yaml gangs.yaml nodes.yaml",
+            "kubectl aw plan queues.yaml --live",
         ),
         paragraph("A scenario", *EXAMPLE),
         exit_codes(
@@ -73,16 +74,7 @@ class Output(StrEnum):
 
 
 @commands.command("plan", epilog=_HELP_END)
-@click.option(
-    "file",
-    "--filename",
-    "--file",
-    "-f",
-    type=click.Path(allow_dash=True),
-    required=True,
-    metavar="FILE",
-    help="Scenario, or Kubernetes objects, in YAML or JSON; - reads stdin.",
-)
+@files_option("a scenario, or Kubernetes objects")
 @click.option("--output", "-o", type=Word(Output), metavar="FORMAT", help="json, or yaml.")
 @click.option(
     "--repairs/--no-repairs",
@@ -93,27 +85,33 @@ class Output(StrEnum):
 @click.option(
     "--live",
     is_flag=True,
-    help="Plan on the clusters and the queue as they are, changed by the objects of the file.",
+    help="Plan on the clusters and the queue as they are, changed by the objects of the files.",
 )
 @click.option(
     "--cluster",
     default="",
     metavar="NAME",
-    help="With --live, the cluster that gets the Nodes of the file.  [default: the only one]",
+    help="With --live or a scenario, the cluster that gets the Nodes of the files.  [default: the only one]",
 )
 @optional_database_option
 def plan(
-    file: str, output: Output | None, repairs: bool, live: bool, cluster: str, database_url: str
+    files: Sequence[str],
+    output: Output | None,
+    repairs: bool,
+    live: bool,
+    cluster: str,
+    database_url: str,
 ) -> None:
-    """Plan one scheduling cycle over a file.
+    """Plan one scheduling cycle over files.
 
-    A file of Kubernetes objects has DispatchQueues, AppWrappers, Nodes and Namespaces, as kubectl prints them and as
-    they are applied. Its AppWrappers are queued, and its Nodes are one empty cluster. With --live the leader's snapshot
-    is read from the database, and each object of the file replaces the one of its name, or comes in addition: the
-    answer is the next cycle after kubectl apply. Nothing is written. Without --live neither a cluster nor a database is
-    asked.
+    Files of Kubernetes objects have DispatchQueues, Nodes and Namespaces, as kubectl prints them and as they are
+    applied, and AppWrappers, jobs and other objects as submit takes them. The AppWrappers are queued, and the Nodes are
+    one empty cluster. With --live the leader's snapshot is read from the database, and each object of the files
+    replaces the one of its name, or comes in addition: the answer is the next cycle after kubectl apply. Nothing is
+    written. Without --live neither a cluster nor a database is asked.
 
-    A scenario has clusters with their nodes, queues, running gangs and pending gangs. The answer has a decision for
+    A scenario has clusters with their nodes, queues, running gangs and pending gangs. Objects of further files come in
+    addition: their gangs are behind those of the scenario. The answer has a decision for
     each pending gang, in the order of the decisions, with the gangs that are preempted for it, and the use of each
     queue before. For each waiting gang it also names holders and repairs. The holders are running gangs: if they were
     gone, the waiting gang would be dispatched. Each repair is a small change of the file that suffices to dispatch
@@ -122,7 +120,7 @@ def plan(
     # Imported here, because other commands do not need it and importing takes most of their time.
     from dispatcher.api.document import DOCUMENT
     from dispatcher.api.spec_errors import SpecError
-    from dispatcher.cli.files.documents import refused
+    from dispatcher.cli.files.documents import read_files, refused
     from dispatcher.cli.files.plan_report import PlanReport
     from dispatcher.core.scheduling.explain.advice import advise
     from dispatcher.core.scheduling.explain.world import KnownSnapshots
@@ -130,13 +128,14 @@ def plan(
 
     if live and not database_url:
         raise click.BadParameter(needs_database("--live", "the leader's snapshot in the database"))
-    if cluster and not live:
-        raise click.BadParameter("--cluster is one of the clusters of --live")
+    given = read_files(files)
     snapshot = read_leader_snapshot(database_url) if live else None
     try:
-        world, names = _world(file, snapshot, cluster)
+        world, names = _world(given, snapshot, cluster)
     except SpecError as error:
-        raise refused(file, error.problem) if error.path == DOCUMENT else InvalidFile(str(error)) from error
+        if error.path == DOCUMENT:
+            raise refused(given[0].name, error.problem) from error
+        raise InvalidFile(str(error)) from error
     known = KnownSnapshots()
     shares, outcomes = world.plan_queues(known)
     decided = [each for each in outcomes if not isinstance(each, Drained)]
@@ -149,23 +148,34 @@ def plan(
         say(report.as_text(terminal_width()))
 
 
-def _world(file: str, snapshot: Snapshot | None, cluster: str) -> tuple[World, dict[str, str]]:
-    """The world of a file, or of a snapshot and a file, and the names of its gangs by uid, if these are no names."""
-    from dispatcher.cli.files.documents import read_content, read_document
-    from dispatcher.cli.files.plan_manifests import has_manifests, live_world_of, read_manifests, world_of
+def _world(given: Sequence[File], snapshot: Snapshot | None, cluster: str) -> tuple[World, dict[str, str]]:
+    """The world of files, or of a snapshot and files, and the names of its gangs by uid, if these are no names."""
+    from dispatcher.cli.files.documents import Objects, objects_in, read_document, refused
+    from dispatcher.cli.files.plan_manifests import (
+        has_manifests,
+        live_world_of,
+        read_manifests,
+        with_manifests,
+        world_of,
+    )
     from dispatcher.core.scheduling.explain.scenario import parse_scenario
 
-    content = read_content(file, sys.stdin.buffer if file == STDIN else None)
-    if not has_manifests(content):
-        if snapshot is not None:
-            raise click.BadParameter(
-                "--live takes Kubernetes objects, and the file is a scenario or has no object"
-            )
-        return parse_scenario(read_document(file, BytesIO(content))), {}
-    found = read_manifests(file, content)
+    of_objects = [each for each in given if has_manifests(each.content)]
+    scenarios = [each for each in given if each not in of_objects]
+    if scenarios and snapshot is not None:
+        raise click.BadParameter("--live takes Kubernetes objects, and a file is a scenario or has no object")
+    if len(scenarios) > 1:
+        raise refused(scenarios[-1].name, "is a second scenario")
+    found = read_manifests([Objects(each.name, objects_in(each.name, each.content)) for each in of_objects])
+    if scenarios:
+        [scenario] = scenarios
+        world = parse_scenario(read_document(scenario.name, BytesIO(scenario.content)))
+        return with_manifests(world, found, cluster), {}
+    if cluster and snapshot is None:
+        raise click.BadParameter("--cluster is one of the clusters of --live, or of a scenario")
     if snapshot is None:
-        world = world_of(file, found)
+        world = world_of(of_objects[0].name, found)
         return world, {each.uid: each.key for each in world.pending}
-    world = live_world_of(file, found, snapshot, cluster)
+    world = live_world_of(found, snapshot, cluster)
     records = {**snapshot.records, **{each.uid: each for each in world.pending}}
     return world, {uid: each.key for uid, each in records.items()}

@@ -1,26 +1,27 @@
-"""Kubernetes objects as the input of a plan: DispatchQueues, AppWrappers, Nodes and Namespaces, as they are.
+"""Kubernetes objects as the input of a plan: DispatchQueues, Nodes and Namespaces as they are, and gangs.
 
-Nodes and queues are read as the parts of a scenario file, with its checks and bounds. AppWrappers become the records
-that intake would make of them. Without `--live` the nodes are those of one cluster, on which nothing runs; with it the
-objects change the leader's last snapshot: an object replaces the one of its name.
+Nodes and queues are read as the parts of a scenario file, with its checks and bounds. AppWrappers, and those that the
+other objects are wrapped in (`core.intake.wrapping`), become the records that intake would make of them. The nodes
+are those of one cluster, on which nothing runs; or the objects change a scenario, or with `--live` the leader's last
+snapshot: an object replaces the one of its name.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from dispatcher.api.names import HUB_CLUSTER, PREFIX
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.cli.files.documents import objects_in, refused
-from dispatcher.cli.files.submission import beside
+from dispatcher.cli.files.documents import Objects, refused
+from dispatcher.cli.files.submission import check_any, wrapping_of
 from dispatcher.cli.query import note
 from dispatcher.core.intake.proposal import propose
-from dispatcher.core.kinds.breakdown import is_appwrapper
+from dispatcher.core.intake.wrapping import Beside, Wrapped
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
@@ -39,18 +40,22 @@ Json = dict[str, Any]
 
 DEFAULT_NAMESPACE: Final = "default"
 NO_NODE: Final = (
-    "has no Node to plan on: add Nodes (kubectl get nodes -o yaml), or plan on the clusters with --live"
+    "has no Node to plan on: add Nodes (kubectl get nodes -o yaml) or a scenario, "
+    "or plan on the clusters with --live"
 )
 _KIND: Final = re.compile(rb"^kind[ \t]*:", re.MULTILINE)
 
 
 class Manifests(NamedTuple):
-    """The objects of a file by what they are for a plan; `nodes` and `queues` in the terms of a scenario file."""
+    """The objects of files by what they are for a plan; `nodes` and `queues` in the terms of a scenario file.
+
+    `gangs` are the AppWrappers, each with its file.
+    """
 
     nodes: list[Json]
     queues: list[Json]
     namespaces: dict[str, Json]
-    appwrappers: list[tuple[str, Json]]
+    gangs: list[tuple[str, Wrapped]]
 
 
 def has_manifests(content: bytes) -> bool:
@@ -64,30 +69,35 @@ def has_manifests(content: bytes) -> bool:
     return isinstance(top, dict) and "kind" in top
 
 
-def read_manifests(file: str, content: bytes) -> Manifests:
-    """The objects of a file; raises `InvalidFile` for an object that may make pods and is no AppWrapper."""
-    found = Manifests([], [], {}, [])
-    for number, raw in enumerate(objects_in(file, content), start=1):
-        version, kind, metadata = raw.get("apiVersion"), raw.get("kind"), mapping_of(raw.get("metadata"))
-        title = f"{file}: object {number} ({name_of(kind) or 'without a kind'})"
-        if is_appwrapper(raw):
-            found.appwrappers.append((title, raw))
-        elif (version, kind) == ("v1", "Node"):
-            found.nodes.extend(_node(title, raw))
-        elif (version, kind) == ("v1", "Namespace"):
-            found.namespaces[name_of(metadata.get("name"))] = dict(mapping_of(metadata.get("labels")))
-        elif kind == "DispatchQueue" and str(version).startswith(f"{PREFIX}/"):
-            found.queues.append({**mapping_of(raw.get("spec")), "name": metadata.get("name")})
-        elif other := beside(raw):
-            note(f"{other} makes no pods: nothing is planned for it.")
-        else:
-            raise InvalidFile(
-                one_line(
-                    f"{title}: is no AppWrapper, DispatchQueue, Node or Namespace, and may make pods: wrap it in an "
-                    "AppWrapper (docs/kinds.md)"
-                )
-            )
+def read_manifests(given: Sequence[Objects]) -> Manifests:
+    """The objects of files; raises `InvalidFile` for an object that cannot be wrapped."""
+    found, beside = Manifests([], [], {}, []), list[Beside]()
+    for file in given:
+        for number, raw in enumerate(file.objects, start=1):
+            _add_part(file.name, number, raw, found)
+        wrapping = wrapping_of(file)
+        found.gangs.extend((file.name, each) for each in wrapping.appwrappers)
+        beside.extend(each for each in wrapping.beside if each.kind not in _PARTS)
+    if given and not any(found):
+        check_any(given, found.gangs)
+    for other in beside:
+        note(f"{other} {other.why}: nothing is planned for it.")
     return found
+
+
+def _add_part(file: str, number: int, raw: Json, found: Manifests) -> None:
+    """Add an object that is a node, a queue or a namespace; others may be gangs."""
+    version, kind, metadata = raw.get("apiVersion"), raw.get("kind"), mapping_of(raw.get("metadata"))
+    if (version, kind) == ("v1", "Node"):
+        found.nodes.extend(_node(f"{file}: object {number} (Node)", raw))
+    elif (version, kind) == ("v1", "Namespace"):
+        found.namespaces[name_of(metadata.get("name"))] = dict(mapping_of(metadata.get("labels")))
+    elif kind == "DispatchQueue" and str(version).startswith(f"{PREFIX}/"):
+        found.queues.append({**mapping_of(raw.get("spec")), "name": metadata.get("name")})
+
+
+_PARTS: Final = frozenset({"Node", "Namespace", "DispatchQueue"})
+"""The kinds of these; no gang has one."""
 
 
 def _node(title: str, raw: Json) -> Iterator[Json]:
@@ -114,28 +124,56 @@ def world_of(file: str, found: Manifests) -> World:
     if not found.nodes:
         raise refused(file, NO_NODE)
     world = _parts(found, HUB_CLUSTER)
-    return world.with_pending(_proposals(found, _rules(SchedulingRules(), world), world))
+    proposals = _proposals(found, _rules(SchedulingRules(), world), world)
+    return world.with_pending([record for _, record in proposals])
 
 
-def live_world_of(file: str, found: Manifests, snapshot: Snapshot, cluster: str) -> World:
+def with_manifests(world: World, found: Manifests, cluster: str) -> World:
+    """The world of a scenario, changed by these objects, as `live_world_of` changes a snapshot.
+
+    A scenario knows gangs by name, so no two may have one.
+    """
+    rules = SchedulingRules(queues=world.queues or (), namespaces=world.namespaces)
+    changed, proposals = _changed(world, found, {}, rules, cluster)
+    taken = {each.name for each in world.pending} | {each.name for each in world.running}
+    for file, record in proposals:
+        if record.name in taken:
+            raise refused(file, f"another gang is named {record.name}")
+        taken.add(record.name)
+    return changed.with_pending([record for _, record in proposals])
+
+
+def live_world_of(found: Manifests, snapshot: Snapshot, cluster: str) -> World:
     """The leader's last snapshot, changed by these objects; nodes are those of `cluster`, or of the only one.
 
     Raises `SpecError`, `InvalidFile`.
     """
-    names = [each.name for each in snapshot.world.clusters]
+    world, proposals = _changed(snapshot.world, found, snapshot.records, snapshot.rules, cluster)
+    keys = {record.key for _, record in proposals}
+    replaced = {each.uid for each in world.pending if each.key in keys}
+    return world.without_pending(replaced).with_pending([record for _, record in proposals])
+
+
+def _changed(
+    world: World,
+    found: Manifests,
+    records: Mapping[str, Record],
+    rules: SchedulingRules,
+    cluster: str,
+) -> tuple[World, list[tuple[str, Record]]]:
+    """The world with these nodes, queues and namespaces, and the gangs that would be queued then."""
+    names = [each.name for each in world.clusters]
     if cluster and cluster not in names:
         raise refused("--cluster", f"there is no cluster {cluster}: the clusters are {', '.join(names)}")
     if found.nodes and not cluster and len(names) != 1:
-        raise refused(file, f"say with --cluster which cluster gets its Nodes: {', '.join(names)}")
-    parts = _parts(found, cluster or names[0])
-    world = _with_nodes(snapshot.world, parts)
-    if parts.queues:
-        world = _with_queues(world, parts.queues, snapshot.records)
-    world = replace(world, namespaces={**world.namespaces, **parts.namespaces})
-    proposals = _proposals(found, _rules(snapshot.rules, world), world)
-    keys = {each.key for each in proposals}
-    replaced = {each.uid for each in world.pending if each.key in keys}
-    return world.without_pending(replaced).with_pending(proposals)
+        raise InvalidFile(one_line(f"say with --cluster which cluster gets the Nodes: {', '.join(names)}"))
+    if found.nodes or found.queues or found.namespaces:
+        parts = _parts(found, cluster or names[0])
+        world = _with_nodes(world, parts)
+        if parts.queues:
+            world = _with_queues(world, parts.queues, records)
+        world = replace(world, namespaces={**world.namespaces, **parts.namespaces})
+    return world, _proposals(found, _rules(rules, world), world)
 
 
 def _parts(found: Manifests, cluster: str) -> World:
@@ -151,16 +189,16 @@ def _rules(rules: SchedulingRules, world: World) -> SchedulingRules:
     return replace(rules, queues=queues, names=names, namespaces={**rules.namespaces, **world.namespaces})
 
 
-def _proposals(found: Manifests, rules: SchedulingRules, world: World) -> list[Record]:
-    """The AppWrappers of the file, queued after all others. Raises `InvalidFile`."""
+def _proposals(found: Manifests, rules: SchedulingRules, world: World) -> list[tuple[str, Record]]:
+    """The gangs of the files, queued after all others, each with its file. Raises `InvalidFile`."""
     records = []
-    for number, (title, raw) in enumerate(found.appwrappers):
+    for number, (file, wrapped) in enumerate(found.gangs):
         try:
-            record = propose(raw, DEFAULT_NAMESPACE, rules, world.now, number).record
+            record = propose(wrapped.raw, DEFAULT_NAMESPACE, rules, world.now, number).record
         except SpecError as error:
-            raise InvalidFile(one_line(f"{title}: {error}")) from error
+            raise InvalidFile(one_line(f"{file}: {wrapped.place}: {error}")) from error
         if record.phase is Phase.QUEUED:
-            records.append(record)
+            records.append((file, record))
         else:
             note(f"{record.key} is suspended: it would not be queued before it is resumed.")
     return records

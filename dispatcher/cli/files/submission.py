@@ -1,64 +1,137 @@
-"""The AppWrappers of a file that is to be submitted, checked as intake checks them, and the objects beside them.
+"""The AppWrappers of files that are to be submitted, checked as intake checks them, and the objects beside them.
 
-Objects beside AppWrappers make no pods, such as a ConfigMap that the pods of a gang mount. Commands list them and do
-nothing with them. Objects of unknown kinds are not among them, because they may make pods.
+`core.intake.wrapping` says what becomes an AppWrapper and what is left beside. Commands list the objects that are left
+beside and do nothing with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.cli.files.documents import objects_in, refused
-from dispatcher.core.kinds.breakdown import check_appwrapper, makes_no_pods, object_of
+from dispatcher.cli.files.documents import NO_PODS, Objects, refused
+from dispatcher.core.intake.wrapping import NO_OPTIONS, Beside, WrapOptions, Wrapped, Wrapping, wrap
+from dispatcher.core.kinds.breakdown import breakdown_of, object_of
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.errors import InvalidFile
-from dispatcher.text import name_of, one_line
+from dispatcher.text import mapping_of, name_of, one_line
 
 Json = dict[str, Any]
 
-NO_APPWRAPPER: Final = "has no AppWrapper"
+
+class Submission(Struct, frozen=True):
+    """An AppWrapper to be submitted to a namespace.
+
+    `wraps` are the objects that it was made of, in words; it is empty for an AppWrapper of a file. `warnings` are
+    sentences about these objects.
+    """
+
+    namespace: str
+    raw: Json
+    wraps: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name; that of an AppWrapper whose name the hub makes ends with `*`."""
+        return name_in(self.raw)
+
+    @property
+    def key(self) -> str:
+        """Namespace and name in one word."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 class Submissions(Struct, frozen=True):
-    """The AppWrappers of a file, each with its namespace, and the objects that are not submitted."""
+    """The AppWrappers of files, and the objects that are not submitted."""
 
-    appwrappers: tuple[tuple[str, Json], ...]
+    appwrappers: tuple[Submission, ...]
     beside: tuple[Beside, ...]
 
 
-def submissions(file: str, content: bytes, namespace: str, default: str) -> Submissions:
-    """The AppWrappers of a file with their namespaces, and the objects beside them.
+def name_in(raw: Mapping[str, Any]) -> str:
+    """The name of an object as written; one that the hub makes ends with `*`."""
+    metadata = mapping_of(raw.get("metadata"))
+    return name_of(metadata.get("name")) or f"{name_of(metadata.get('generateName'))}*"
+
+
+def wrapping_of(given: Objects, options: WrapOptions = NO_OPTIONS, kinds: Kinds = BUILT_IN) -> Wrapping:
+    """The AppWrappers of a file, and the objects beside them; raises `InvalidFile` for one that cannot be wrapped."""
+    try:
+        return wrap(given.objects, options, kinds)
+    except SpecError as error:
+        raise refused(given.name, str(error)) from error
+
+
+def check_any(given: Sequence[Objects], found: Sequence[object]) -> None:
+    """Raises `InvalidFile` if files have nothing that can be queued."""
+    if not found:
+        raise refused(", ".join(each.name for each in given), NO_PODS)
+
+
+def submissions(
+    given: Sequence[Objects],
+    namespace: str,
+    default: str,
+    options: WrapOptions = NO_OPTIONS,
+    kinds: Kinds = BUILT_IN,
+) -> Submissions:
+    """The AppWrappers of files with their namespaces, and the objects beside them.
 
     A namespace is `namespace`, or if that is empty the AppWrapper's own, or else `default`.
 
-    Raises `InvalidFile`, also for an AppWrapper of another namespace than `namespace`, and for an object that may make
-    pods and is no AppWrapper.
+    Raises `InvalidFile`, also for an AppWrapper of another namespace than `namespace`, for two of one name, and if
+    there is none.
     """
-    found, others = [], []
-    for number, raw in enumerate(objects_in(file, content), start=1):
-        if other := beside(raw):
-            others.append(other)
-            continue
-        title = f"{file}: object {number} ({name_of(raw.get('kind')) or 'without a kind'})"
-        try:
-            check_appwrapper(raw)
-            metadata = object_of(raw, "metadata")
-            to = name_of(metadata.get("namespace")) or namespace or default
-            check_namespace(to, namespace)
-            parse_spec(object_of(raw, "spec"), namespace=to)
-        except SpecError as error:
-            raise InvalidFile(one_line(f"{title}: {error}")) from error
-        if not (metadata.get("name") or metadata.get("generateName")):
-            raise InvalidFile(one_line(f"{title}: metadata.name: is missing. Give it a name."))
-        found.append((to, raw))
-    if not found:
-        raise refused(file, NO_APPWRAPPER)
-    return Submissions(tuple(found), tuple(others))
+    wrappings = [(each.name, wrapping_of(each, options, kinds)) for each in given]
+    found = [
+        _submission(file, wrapped, namespace, default, kinds)
+        for file, wrapping in wrappings
+        for wrapped in wrapping.appwrappers
+    ]
+    check_any(given, found)
+    _check_names(found)
+    return Submissions(tuple(found), tuple(each for _, wrapping in wrappings for each in wrapping.beside))
+
+
+def _submission(file: str, wrapped: Wrapped, namespace: str, default: str, kinds: Kinds) -> Submission:
+    raw, title = wrapped.raw, f"{file}: {wrapped.place}"
+    try:
+        metadata = object_of(raw, "metadata")
+        to = name_of(metadata.get("namespace")) or namespace or default
+        check_namespace(to, namespace)
+        parse_spec(object_of(raw, "spec"), namespace=to)
+        warnings = tuple(_warnings(wrapped, kinds))
+    except SpecError as error:
+        raise InvalidFile(one_line(f"{title}: {error}")) from error
+    if not (metadata.get("name") or metadata.get("generateName")):
+        raise InvalidFile(one_line(f"{title}: metadata.name: is missing. Give it a name."))
+    return Submission(to, raw, wrapped.wraps, warnings)
+
+
+def _warnings(wrapped: Wrapped, kinds: Kinds) -> Iterator[str]:
+    """Sentences about the objects of a new AppWrapper; intake writes those about others into their status."""
+    if wrapped.wraps:
+        yield from breakdown_of(wrapped.raw, kinds).warnings
+
+
+def _check_names(found: Iterable[Submission]) -> None:
+    """Raises `InvalidFile` if two AppWrappers have one name: the hub would take the first alone."""
+    seen: set[tuple[str, str]] = set()
+    for each in found:
+        named = str(each.raw["apiVersion"]).partition("/")[0], each.key
+        if named in seen and not each.name.endswith("*"):
+            raise InvalidFile(
+                one_line(
+                    f"two AppWrappers would be named {each.key}: an AppWrapper has the name of its "
+                    "first workload. Give one of them another name, or put both into one file, which is one gang"
+                )
+            )
+        seen.add(named)
 
 
 def check_namespace(written: str, namespace: str) -> None:
@@ -67,29 +140,3 @@ def check_namespace(written: str, namespace: str) -> None:
         raise SpecError(
             "metadata.namespace", f"is {written}, which contradicts -n {namespace}", "Leave one of them out"
         )
-
-
-class Beside(Struct, frozen=True):
-    """One such object; the name of an object with a `generateName` ends with `*`."""
-
-    kind: str
-    name: str
-
-    def __str__(self) -> str:
-        """The object in words."""
-        return f"{self.kind}/{self.name}"
-
-    def as_value(self) -> dict[str, Any]:
-        """The object as a JSON document."""
-        return {"kind": self.kind, "name": self.name, "makesPods": False}
-
-
-def beside(raw: Mapping[str, Any], kinds: Kinds = BUILT_IN) -> Beside | None:
-    """The object if it makes no pods and is no AppWrapper, else None."""
-    if not makes_no_pods(raw, kinds):
-        return None
-    metadata = raw.get("metadata")
-    named = metadata if isinstance(metadata, Mapping) else {}
-    return Beside(
-        name_of(raw["kind"]), name_of(named.get("name")) or f"{name_of(named.get('generateName'))}*"
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from msgspec import Struct
@@ -20,7 +20,7 @@ from dispatcher.cli.options import (
     HubOptions,
     Output,
     all_namespaces_option,
-    filename_option,
+    files_option,
     gathered,
     hub_options,
     is_given,
@@ -49,11 +49,12 @@ from dispatcher.errors import ClusterError, CommandFailed, InvalidFile, Settings
 from dispatcher.text import one_line
 
 if TYPE_CHECKING:
-    from dispatcher.cli.files.submission import Beside
+    from dispatcher.cli.files.documents import Objects
     from dispatcher.cli.people.author import AuthorFacts, HubFacts
     from dispatcher.cli.people.explanation_report import Report
     from dispatcher.cli.screens.explanation import Document
     from dispatcher.core.intake.proposal import Proposal
+    from dispatcher.core.intake.wrapping import Beside
     from dispatcher.core.model.record import Record
     from dispatcher.core.scheduling.explain.world import World
     from dispatcher.store.snapshot_reader import Snapshot
@@ -67,7 +68,6 @@ HUB_SECONDS: Final = 20.0
 DEFAULT_NAMESPACE: Final = "default"
 THE_SNAPSHOT: Final = "the leader's snapshot in the database"
 
-manifests_option = filename_option("AppWrappers")
 
 changes_option = click.option(
     "changes",
@@ -180,19 +180,20 @@ def _explain_from_status(
 
 @commands.command(
     epilog=epilog(
-        "kubectl aw would -f train.yaml",
-        "kubectl aw would -f train.yaml -n team-a --priority 9",
-        "kubectl aw would -f - -o json < train.yaml | jq '.[].verdict'",
+        "kubectl aw would ray-job.yaml",
+        "kubectl aw would train.yaml -n team-a --priority 9",
+        "kubectl aw wrap train.yaml --queue vision | kubectl aw would -",
+        "kubectl aw would - -o json < train.yaml | jq '.[].verdict'",
     )
 )
-@manifests_option
+@files_option("any objects")
 @namespace_option("Namespace of AppWrappers that name none.  [default: that of the kubeconfig, else default]")
 @what_if_options
 @output_option
 @optional_database_option
 @hub_options
 def would(
-    filename: Sequence[BinaryIO],
+    files: Sequence[str],
     namespace: str,
     asked: WhatIf,
     output: Output | None,
@@ -201,11 +202,11 @@ def would(
 ) -> None:
     """Say what would happen if a file were submitted now. Nothing is submitted.
 
-    The AppWrappers of the file are decided together, in their order. Objects that make no pods, such as a Service, are
-    listed; those that may make pods are refused. With a kubeconfig of the hub, its user is the
-    author: the answer says what the author may not create. It counts the defaults of pods that each cluster adds. It
-    ends with the age of the facts about clusters and queues. The
-    priority ceiling of the namespace and the namespace's bound on queued AppWrappers are not checked.
+    The gangs of the files are decided together, in their order: AppWrappers as they are, and the other objects of a
+    file as one gang, as submit wraps them. Objects that are in no gang are listed; those of unknown kinds, which may
+    make pods, are refused. With a kubeconfig of the hub, its user is the author: the answer says what the author may
+    not create. It counts the defaults of pods that each cluster adds. It ends with the age of the facts about clusters
+    and queues. The priority ceiling of the namespace and the bound on its queued AppWrappers are not checked.
     """
     if not database_url:
         raise click.BadParameter(needs_database("would", THE_SNAPSHOT))
@@ -213,13 +214,12 @@ def would(
 
     if at.context and not has_kubeconfig(at.kubeconfig):
         raise click.BadParameter("--context is one of a kubeconfig: give --kubeconfig or KUBECONFIG, too")
-    from dispatcher.cli.files.documents import LARGEST_FILE, objects_in
+    from dispatcher.cli.files.documents import read_objects
     from dispatcher.core.model.record import Phase
 
-    files = [(getattr(each, "name", "<stdin>"), each.read(LARGEST_FILE + 1)) for each in filename]
-    written = [(name, raw) for name, content in files for raw in objects_in(name, content)]
+    given = read_objects(files)
     snapshot = read_leader_snapshot(database_url)
-    read, others = _proposals(snapshot, written, namespace, _namespace_of(at))
+    read, others = _proposals(snapshot, given, namespace, _namespace_of(at))
     proposed, facts = _with_facts(snapshot, read, at, asked.without)
     proposals = [each.record for each in proposed]
     queued = [each for each in proposals if each.phase is Phase.QUEUED]
@@ -309,31 +309,28 @@ def _ask_hub(proposals: list[Proposal], at: HubOptions) -> dict[str, HubFacts]:
 
 
 def _proposals(
-    snapshot: Snapshot, written: list[tuple[str, dict[str, object]]], namespace: str, default: str
+    snapshot: Snapshot, given: Sequence[Objects], namespace: str, default: str
 ) -> tuple[list[Proposal], list[Beside]]:
-    """The AppWrappers of files, and the objects beside them that make no pods."""
+    """The gangs of files, and the objects that are in none."""
     from dispatcher.api.schema import unknown_fields
     from dispatcher.api.spec_errors import SpecError
-    from dispatcher.cli.files.documents import refused
-    from dispatcher.cli.files.submission import NO_APPWRAPPER, beside, check_namespace
+    from dispatcher.cli.files.submission import check_any, check_namespace, wrapping_of
     from dispatcher.core.intake.proposal import propose
 
-    found, others = [], []
-    for number, (file, raw) in enumerate(written):
-        if other := beside(raw, snapshot.rules.kinds):
-            others.append(other)
-            continue
+    wrappings = [(each.name, wrapping_of(each, kinds=snapshot.rules.kinds)) for each in given]
+    written = [(file, each) for file, wrapping in wrappings for each in wrapping.appwrappers]
+    found: list[Proposal] = []
+    for number, (file, each) in enumerate(written):
         try:
-            proposal = propose(raw, namespace or default, snapshot.rules, snapshot.world.now, number)
+            proposal = propose(each.raw, namespace or default, snapshot.rules, snapshot.world.now, number)
             check_namespace(proposal.record.namespace, namespace)
-            found.append(proposal)
-            for sentence in unknown_fields(raw["spec"]):
-                note(f"{proposal.record.key}: {sentence}")
         except SpecError as error:
-            raise InvalidFile(one_line(f"{file}: object {number + 1}: {error}")) from error
-    if not found:
-        raise refused(", ".join(dict.fromkeys(file for file, _ in written)), NO_APPWRAPPER)
-    return found, others
+            raise InvalidFile(one_line(f"{file}: {each.place}: {error}")) from error
+        found.append(proposal)
+        for sentence in unknown_fields(each.raw["spec"]):
+            note(f"{proposal.record.key}: {sentence}")
+    check_any(given, found)
+    return found, [each for _, wrapping in wrappings for each in wrapping.beside]
 
 
 def _record(snapshot: Snapshot, name: str, namespace: str, *, is_uid: bool) -> Record:
@@ -423,9 +420,7 @@ def _show_reports(reports: Sequence[Report], output: Output | None, others: Sequ
     """Print the reports, and after them the objects of a file about which nothing was decided."""
     from dispatcher.cli.people.explanation_report import age_of
 
-    listed = "\n".join(
-        f"{each} makes no pods and is no AppWrapper: nothing is decided about it." for each in others
-    )
+    listed = "\n".join(f"{each} {each.why}: nothing is decided about it." for each in others)
     documents = [each.document(is_wide=output is Output.WIDE) for each in reports]
     _show(documents, output, age_of(reports), listed, also=[each.as_value() for each in others])
 

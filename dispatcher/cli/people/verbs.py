@@ -6,7 +6,7 @@ Everything is written to the AppWrapper itself, with the caller's own rights; a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -19,7 +19,15 @@ from dispatcher.cli.command_line import (
     duration,
     epilog,
 )
-from dispatcher.cli.options import Goal, HubOptions, hub_namespace_option, hub_options
+from dispatcher.cli.options import (
+    Goal,
+    HubOptions,
+    files_option,
+    hub_namespace_option,
+    hub_options,
+    kinds_option,
+    wrap_options,
+)
 from dispatcher.cli.people.appwrapper_names import find_appwrapper, names_on_hub, parts
 from dispatcher.cli.query import explained, note, on_hub
 from dispatcher.cli.screens.output import put, say
@@ -27,6 +35,7 @@ from dispatcher.text import one_line
 
 if TYPE_CHECKING:
     from dispatcher.cli.hub import Found, Hub
+    from dispatcher.core.intake.wrapping import WrapOptions
 
 commands = click.Group()
 
@@ -44,10 +53,11 @@ _WAIT_CODES: Final = {
     124: "--timeout is over",
 }
 _SUBMIT_CODES: Final = {
-    0: "submitted; with --wait: all completed",
-    1: "the hub refused one; with --wait: one failed or was deleted",
+    0: "submitted, also if one waits; with --wait: all completed",
+    1: "the hub refused one, or one failed or was deleted",
     2: "wrong usage, or a wrong file: nothing was created",
     3: "the hub did not answer",
+    4: "--fail-if-never: one can never run as it is; it stays queued",
     124: "--timeout is over, and none failed",
 }
 _LOG_CODES: Final = {
@@ -250,78 +260,69 @@ def wait(
 
 @commands.command(
     epilog=epilog(
-        "kubectl aw submit train.yaml",
+        "kubectl aw submit ray-job.yaml",
+        "kubectl aw submit sweep.yaml --each --queue vision --expected 4h",
+        "kubectl aw submit jobs/ --fail-if-never || exit",
+        "kubectl kustomize overlays/night | kubectl aw submit -",
         "kubectl aw submit train.yaml --wait && kubectl aw logs train-7",
         codes=_SUBMIT_CODES,
     )
 )
-@click.argument(
-    "argument",
-    type=click.File("rb"),
-    required=False,
-    metavar="[FILE]",
-    help="YAML or JSON with AppWrappers; - reads stdin.",
-)
-@click.option(
-    "file", "--filename", "--file", "-f", type=click.File("rb"), metavar="FILE", help="The same as FILE."
-)
+@files_option("any objects")
+@wrap_options
+@kinds_option
 @click.option(
     "until_done", "--wait", is_flag=True, help="Wait until all are done, and print each change of state."
 )
 @timeout_option
+@click.option(
+    "fails_if_never", "--fail-if-never", is_flag=True, help="Exit with 4 if one can never run as it is."
+)
 @dry_run_option
 @hub_namespace_option
 @hub_options
 def submit(
-    argument: BinaryIO | None,
-    file: BinaryIO | None,
+    files: Sequence[str],
+    options: WrapOptions,
+    kinds: str,
     until_done: bool,
     timeout: str,
+    fails_if_never: bool,
     dry_run: bool,
     namespace: str,
     at: HubOptions,
 ) -> None:
-    """Create the AppWrappers of a file. Nothing is created if one of them is malformed.
+    """Queue what is in files. Nothing is created if one object is malformed.
 
-    Other objects of the file are listed and not created if they make no pods, such as a ConfigMap: kubectl apply
-    creates them. An object that may make pods is refused, because it would take capacity beside the queue.
+    AppWrappers are created as they are. All other objects of a file become one gang in an AppWrapper, such as a RayJob
+    with its ConfigMap and its Service; with --each each object that makes pods becomes one. kubectl aw wrap prints the
+    same. Objects that no gang has, such as a ClusterRole, a Secret or a claim of a volume, are listed: kubectl apply
+    creates them, best before.
+
+    The first decision about each is printed: where it was dispatched, or why it waits. It is waited for up to 3 s.
 
     With --wait all gangs are followed at once, and the exit code is that of the worst end: 0 if all complete, 1 if one
     fails or is deleted, else 124 if one is not done in time.
     """
-    given = argument or file
-    if given is None or (argument and file):
-        raise click.BadParameter("give one FILE, alone or after -f")
     if timeout and not until_done:
         raise click.BadParameter("--timeout bounds --wait: give --wait, too")
-    if until_done and dry_run:
-        raise click.BadParameter("--dry-run creates nothing to wait for: leave out --wait or --dry-run")
-    from dispatcher.cli.files.documents import LARGEST_FILE
+    for is_given, flag in ((until_done, "--wait"), (fails_if_never, "--fail-if-never")):
+        if is_given and dry_run:
+            raise click.BadParameter(f"--dry-run creates nothing to wait for: leave out {flag} or --dry-run")
+    from dispatcher.cli.files.documents import read_kinds, read_objects
     from dispatcher.cli.files.submission import submissions
     from dispatcher.cli.people.following import follow
+    from dispatcher.cli.people.submitting import check_fields, create, say_decisions
 
+    given, known = read_objects(files), read_kinds(kinds)
     with on_hub(at, is_dry=dry_run) as hub:
-        written = submissions(
-            getattr(given, "name", "<stdin>"), given.read(LARGEST_FILE + 1), namespace, hub.namespace
-        )
+        written = submissions(given, namespace, hub.namespace, options, known)
+        check_fields(hub, written.appwrappers)
         for other in written.beside:
-            put(
-                f"{other} not created: it makes no pods and is no AppWrapper; create it with kubectl apply first",
-                None,
-            )
-        submitted = []
-        for to, raw in written.appwrappers:
-            try:
-                found = hub.submit(to, raw)
-            except errors.AlreadyExists as error:
-                raise errors.CommandFailed(
-                    f"{to}/{raw['metadata']['name']} exists: nothing more was submitted. Delete it with kubectl aw "
-                    "cancel, or choose another name"
-                ) from error
-            put(f"{found.key} submitted{_DRY * dry_run}", None)
-            for warning in hub.client.take_warnings():
-                note(f"{found.key}: warning: {warning}")
-            submitted.append(found)
+            put(f"{other} not created: it {other.why}; create it with kubectl apply first", None)
+        submitted = [create(hub, each, _DRY * dry_run) for each in written.appwrappers]
+        if fails_if_never or not (until_done or dry_run):
+            say_decisions(hub, submitted, fails_if_never=fails_if_never)
         if until_done:
             follow(hub.client, submitted, Goal.DONE, timeout)
 

@@ -54,7 +54,7 @@ BUILT_IN: Final = Kinds()
 
 
 _BY_GROUP: Final[Mapping[str, str]] = {
-    "": "Namespace PersistentVolume PodTemplate",
+    "": "Namespace Node PersistentVolume PodTemplate",
     "admissionregistration.k8s.io": (
         "MutatingAdmissionPolicy MutatingAdmissionPolicyBinding ValidatingAdmissionPolicy "
         "ValidatingAdmissionPolicyBinding"

@@ -457,6 +457,16 @@ async def test_objects_without_pods_beside_a_suspended_appwrapper_are_listed(
     )
 
 
+async def test_plain_objects_are_decided_as_the_gang_that_submit_makes_of_them(
+    run: Run, queues: Queues
+) -> None:
+    (item,) = manifest("pod")["spec"]["resources"]["GenericItems"]
+    written = yaml.safe_dump_all([SERVICE, item["generictemplate"]])
+    as_gang = without_age(await run("would", "-", stdin=yaml.safe_dump(manifest("pod"))))
+    assert without_age(await run("would", "-", stdin=written)) == as_gang
+    assert as_gang.out.startswith("default/pod fits")
+
+
 async def test_a_program_gets_the_place_of_a_proposal(run: Run, queues: Queues, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps(manifest("a")))
@@ -553,22 +563,29 @@ async def test_a_file_with_only_suspended_appwrappers_has_no_decision(run: Run, 
     ("content", "message"),
     [
         (
-            yaml.safe_dump_all([manifest(), make_template("Job", "batch/v1")]),
-            '<stdin>: object 2: kind: is not AppWrapper, but "Job". Wrap it in an AppWrapper (docs/kinds.md',
+            yaml.safe_dump_all([manifest(), make_template("CronJob", "batch/v1")]),
+            "<stdin>: object 2 (CronJob): spec.jobTemplate.spec",
         ),
         (
             yaml.safe_dump(manifest("a", "lots")),
-            "<stdin>: object 1: spec.resources.GenericItems[0]",
+            "<stdin>: object 1 (AppWrapper): spec.resources.GenericItems[0]",
         ),
         (
             yaml.safe_dump_all([SERVICE, manifest(), make_template("Simulation", "example.com/v1")]),
-            '<stdin>: object 3: kind: is not AppWrapper, but "Simulation". It may make pods beside the gang',
+            '<stdin>: object 3 (Simulation): kind: no template says what the pods ask for of a "Simulation"',
         ),
-        (yaml.safe_dump_all([SERVICE, QUEUE]), "<stdin>: has no AppWrapper"),
+        (yaml.safe_dump_all([SERVICE, QUEUE]), "<stdin>: no object makes pods"),
         (": : :", "<stdin>: line 1: did not find expected key"),
         ("", "<stdin>: has no Kubernetes object"),
     ],
-    ids=["no-appwrapper", "no-quantity", "kind-that-may-make-pods", "nothing-to-decide", "no-yaml", "empty"],
+    ids=[
+        "job-with-a-schedule",
+        "no-quantity",
+        "kind-that-may-make-pods",
+        "nothing-to-decide",
+        "no-yaml",
+        "empty",
+    ],
 )
 async def test_a_wrong_file_is_wrong_usage(run: Run, queues: Queues, content: str, message: str) -> None:
     ran = await run("would", "-f", "-", stdin=content)

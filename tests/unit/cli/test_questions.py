@@ -25,6 +25,7 @@ ALL_COMMANDS = [
     "explain",
     "would",
     "demand",
+    "wrap",
     "plan",
 ]
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"

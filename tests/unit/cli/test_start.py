@@ -135,8 +135,9 @@ def test_author_is_asked_for_without_a_library_of_kubernetes() -> None:
     }
 
 
-def test_demand_imports_only_what_reads_a_file() -> None:
-    words = ["demand", "-f", "/dev/null"]
+@pytest.mark.parametrize("command", ["demand", "wrap"])
+def test_command_over_files_imports_only_what_reads_them(command: str) -> None:
+    words = [command, "-f", "/dev/null"]
     assert imported(PARSED.format(words=", ".join(map(repr, words)))) == {"yaml"}
 
 

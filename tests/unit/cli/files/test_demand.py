@@ -535,7 +535,7 @@ async def test_dates_and_keys_are_read_as_kubectl_reads_them(demand: Run) -> Non
 def test_kubectl_plugin_has_the_command_with_examples() -> None:
     shown_help = CliRunner().invoke(plugin_program, ["demand", "--help"])
     assert shown_help.exit_code == 0
-    assert "Examples:\n    kubectl aw demand -f train.yaml" in shown_help.output
+    assert "Examples:\n    kubectl aw demand train.yaml" in shown_help.output
 
 
 @pytest.mark.parametrize(
@@ -558,3 +558,71 @@ async def test_demand_reports_a_typing_error_in_the_appwrapper_itself(
     ran = await demand("-f", "-", stdin=yaml.safe_dump(manifest))
 
     assert (ran.code, said in ran.err) == (code, True), ran.err
+
+
+# --- the paths that commands take ----------------------------------------------------------------------------
+
+
+def written(folder: Path, **files: Json) -> Path:
+    """A folder with these files, `__` for the dot in their names."""
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_text(yaml.safe_dump(content))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        (["jobs/b.yaml"], ["b"]),
+        (["jobs/b.yaml", "-f", "jobs/a.json"], ["b", "a"]),
+        (["jobs"], ["a", "b", "c"]),
+        (["-f", "jobs", "-"], ["stdin", "a", "b", "c"]),
+        (["-", "-f", "jobs/c.yml", "-f", "jobs/a.json"], ["stdin", "c", "a"]),
+    ],
+    ids=" ".join,
+)
+async def test_files_are_given_alone_or_after_an_option_and_folders_stand_for_theirs(
+    demand: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str], names: list[str]
+) -> None:
+    jobs = written(tmp_path / "jobs", b__yaml=job("b"), a__json=job("a"), c__yml=job("c"))
+    written(jobs / "further", d__yaml=job("d"))
+    (jobs / "notes.txt").write_text("no object")
+    monkeypatch.chdir(tmp_path)
+    ran = await demand(*asked, "-o", "json", stdin=yaml.safe_dump(job("stdin")))
+    assert (ran.code, ran.err) == (0, "")
+    assert [each["name"] for each in json.loads(ran.out)] == names
+
+
+async def test_folder_without_files_and_stdin_twice_are_refused(demand: Run, tmp_path: Path) -> None:
+    assert await demand("-", "-f", "-", stdin=yaml.safe_dump(job())) == Ran(
+        2, "", "dispatcher: -: is there twice: stdin can be read once\n"
+    )
+    (tmp_path / "notes.txt").write_text("no object")
+    assert await demand(str(tmp_path)) == Ran(
+        2, "", f"dispatcher: {tmp_path}: has no file that ends with .yaml, .yml, .json\n"
+    )
+    written(tmp_path, kustomization__yaml={"resources": ["job.yaml"]}, job__yaml=job())
+    assert await demand(str(tmp_path)) == Ran(
+        2,
+        "",
+        f"dispatcher: {tmp_path}: has a kustomization: pipe kubectl kustomize {tmp_path} into the command, and give - "
+        "instead\n",
+    )
+
+
+async def test_lists_of_objects_are_taken_apart(demand: Run) -> None:
+    listed = {"apiVersion": "v1", "kind": "List", "items": [job("a"), job("b")]}
+    of_jobs = {
+        "apiVersion": "batch/v1",
+        "kind": "JobList",
+        "items": [{"metadata": {"name": "c"}, "spec": job()["spec"]}],
+    }
+    found = await shown(demand, listed, of_jobs)
+    assert [(each["kind"], each["name"]) for each in found] == [("Job", "a"), ("Job", "b"), ("Job", "c")]
+
+
+async def test_command_without_a_file_says_how_to_give_one(demand: Run) -> None:
+    ran = await demand()
+    assert (ran.code, ran.out) == (2, "")
+    assert "give a FILE, alone or after -f; - reads stdin" in ran.err

@@ -92,21 +92,20 @@ WRONG = [
         pytest.param("[" * 202 + "]" * 202, TOO_DEEP, id="deep"),
     ],
 )
-@pytest.mark.parametrize(("command", "file"), [("demand", "<stdin>"), ("plan", "-")])
+@pytest.mark.parametrize("command", ["demand", "plan"])
 async def test_file_beyond_a_bound_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     command: str,
-    file: str,
     written: str,
     problem: str,
 ) -> None:
     ran = await runner(monkeypatch, capsys, command)("-f", "-", stdin=written)
-    assert ran == Ran(2, "", f"dispatcher: {file}: {problem}\n")
+    assert ran == Ran(2, "", f"dispatcher: <stdin>: {problem}\n")
 
 
 @pytest.mark.parametrize(
-    ("command", "place"), [("demand", "<stdin>: line 3"), ("plan", "-: line 3, column 1")]
+    ("command", "place"), [("demand", "<stdin>: line 3"), ("plan", "<stdin>: line 3, column 1")]
 )
 @pytest.mark.parametrize(
     "written", ["pending:\n- {}\npending: []", '{"a": 1,\n"pending": [], "b":1,\n"pending": []}']
@@ -134,16 +133,13 @@ def test_a_key_beside_the_same_merged_key_is_there_once() -> None:
     assert document == {"a": {"k": 1, "l": 1}, "b": b, "c": {"k": 3, "l": 1}, "d": b}
 
 
-@pytest.mark.parametrize(
-    ("command", "place"),
-    [("demand", "<stdin>: is no text in YAML or JSON: "), ("plan", "-: is no text in YAML or JSON: ")],
-)
+@pytest.mark.parametrize("command", ["demand", "plan"])
 async def test_file_that_is_no_text_is_refused_in_one_plain_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, place: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     ran = await runner(monkeypatch, capsys, command)("-f", "-", stdin="a: \x01")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith(f"dispatcher: {place}")
+    assert ran.err.startswith("dispatcher: <stdin>: is no text in YAML or JSON: ")
     assert ran.err.endswith(" characters are not allowed, at position 3\n")
 
 
@@ -151,16 +147,16 @@ async def test_empty_scenario_is_refused_by_the_name_of_its_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran = await runner(monkeypatch, capsys, "plan")("-f", "-", stdin="")
-    assert ran == Ran(2, "", "dispatcher: -: must be an object, not null\n")
+    assert ran == Ran(2, "", "dispatcher: <stdin>: must be an object, not null\n")
 
 
-@pytest.mark.parametrize(("command", "file"), [("demand", "<stdin>"), ("plan", "-")])
+@pytest.mark.parametrize("command", ["demand", "plan"])
 async def test_file_that_is_too_large_is_refused_unread(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, file: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     written = "[" + " " * documents.LARGEST_FILE
     ran = await runner(monkeypatch, capsys, command)("-f", "-", stdin=written)
-    assert ran == Ran(2, "", f"dispatcher: {file}: is larger than {documents.LARGEST_FILE} bytes\n")
+    assert ran == Ran(2, "", f"dispatcher: <stdin>: is larger than {documents.LARGEST_FILE} bytes\n")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dispatcher.__main__ import kubectl_plugin
 from tests.commands import Ran, Run, runner
@@ -171,13 +172,16 @@ async def test_json_is_read_as_well(plan: Run) -> None:
             "clusters: [{name: hub}]\npending: [{name: p, demand: {cpu: 1}, approvals: [Running]}]",
             "pending[0].approvals[0]: names Running, a condition that the dispatcher writes itself\n",
         ),
-        ("", "-: must be an object, not null\n"),
-        ("a: [", "-: line 1, column 5: expected the node content, but found '<stream end>'\n"),
-        ("a: 1\n---\nb: 1", "-: line 2, column 1: but found another document\n"),
-        ("a: !!python/name:os.system", "-: line 1, column 4: could not determine a constructor for the tag "),
-        ("a: 2026-99-99", "-: month must be in 1..12\n"),
-        ("[" * 5000, "-: is nested too deeply\n"),
-        ("\x00a", "-: is no text in YAML or JSON: "),
+        ("", "<stdin>: must be an object, not null\n"),
+        ("a: [", "<stdin>: line 1, column 5: expected the node content, but found '<stream end>'\n"),
+        ("a: 1\n---\nb: 1", "<stdin>: line 2, column 1: but found another document\n"),
+        (
+            "a: !!python/name:os.system",
+            "<stdin>: line 1, column 4: could not determine a constructor for the tag ",
+        ),
+        ("a: 2026-99-99", "<stdin>: month must be in 1..12\n"),
+        ("[" * 5000, "<stdin>: is nested too deeply\n"),
+        ("\x00a", "<stdin>: is no text in YAML or JSON: "),
     ],
 )
 async def test_a_wrong_file_is_refused_in_one_line(plan: Run, text: str, line: str) -> None:
@@ -210,3 +214,93 @@ def test_kubectl_plans_the_example_of_its_help(
     decisions = json.loads(run("-f", str(file), "-o", "json"))["decisions"]
     assert [decisions[0]["preempt"], decisions[0]["for"], decisions[1]["waiting"]] == [["s"], "p", "q"]
     assert [list(each) for each in decisions[1]["repair"]] == [["add_quota"], ["remove"]]
+
+
+# --- Kubernetes objects beside a scenario ------------------------------------------------------------------
+
+
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  parallelism: 2
+  template: {spec: {containers: [{name: c, resources: {requests: {cpu: 2}}}]}}
+"""
+SETTINGS = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n"
+CLAIM = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: scratch}\n"
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> str:
+    """The path of the scenario."""
+    file = tmp_path / "scenario.yaml"
+    file.write_text(SCENARIO)
+    return str(file)
+
+
+async def test_objects_of_other_files_are_pending_gangs(plan: Run, scenario: str) -> None:
+    objects = "---\n".join((SETTINGS, JOB, CLAIM))
+    for given in (("-f", scenario, "-f", "-"), (scenario, "-"), ("-", "-f", scenario)):
+        ran = await plan(*given, "-o", "json", "--no-repairs", stdin=objects)
+        decided = json.loads(ran.out)["decisions"]
+        assert [each.get("dispatch") or each.get("waiting") for each in decided] == ["p", "train", "s"]
+        assert decided[1]["cluster"] == "east"
+        assert ran.err == (
+            "PersistentVolumeClaim/scratch is a claim of a volume, and its data would be deleted with each attempt of "
+            "the gang: nothing is planned for it.\n"
+        )
+
+
+async def test_suspended_appwrapper_is_no_pending_gang(plan: Run, scenario: str) -> None:
+    held = (
+        "apiVersion: workload.codeflare.dev/v1beta2\nkind: AppWrapper\nmetadata: {name: held}\n"
+        f"spec: {{suspend: true, components: [{{template: {json.dumps(yaml.safe_load(JOB))}}}]}}\n"
+    )
+    ran = await plan(scenario, "-", "-o", "json", "--no-repairs", stdin=held)
+    assert len(json.loads(ran.out)["decisions"]) == 2
+    assert ran.err == "default/held is suspended: it would not be queued before it is resumed.\n"
+
+
+@pytest.mark.parametrize(
+    ("objects", "line"),
+    [
+        (JOB.replace("name: train", "name: p"), "<stdin>: another gang is named p\n"),
+        (
+            f"{JOB}---{JOB}",
+            '<stdin>: the gang of Job/train, Job/train: spec.resources.GenericItems[1]: the Job "train" is also',
+        ),
+        (JOB.replace("cpu: 2", "cpu: many"), "<stdin>: object 1 (Job): spec.template.spec.containers[0]"),
+        (SETTINGS, "<stdin>: no object makes pods\n"),
+        (SCENARIO, "<stdin>: is a second scenario\n"),
+    ],
+    ids=["name-of-another", "object-twice", "malformed", "no-pods", "two-scenarios"],
+)
+async def test_wrong_objects_are_refused_in_one_line(
+    plan: Run, scenario: str, objects: str, line: str
+) -> None:
+    ran = await plan(scenario, "-", stdin=objects)
+    assert (ran.code, ran.out, ran.err[: len(line) + 12]) == (2, "", f"dispatcher: {line}")
+
+
+async def test_objects_alone_need_a_node(plan: Run) -> None:
+    ran = await plan("-", stdin=JOB)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("dispatcher: <stdin>: has no Node to plan on: add Nodes")
+
+
+async def test_nodes_and_queues_of_other_files_change_the_scenario(plan: Run, scenario: str) -> None:
+    """The Job asks for 4 cpu at once, more than the scenario's node has left."""
+    large = JOB.replace("parallelism: 2", "parallelism: 40")
+    node = "---\napiVersion: v1\nkind: Node\nmetadata: {name: new}\nstatus: {allocatable: {cpu: 100, pods: 110}}\n"
+    asked = (scenario, "-", "-o", "json", "--no-repairs", "--cluster", "east")
+    alone, beside = await plan(*asked, stdin=large), await plan(*asked, stdin=large + node)
+    assert [decided(ran, "train") for ran in (alone, beside)] == ["waiting", "dispatch"]
+
+
+def decided(ran: Ran, name: str) -> str:
+    """What was decided about a gang."""
+    [found] = [
+        key for each in json.loads(ran.out)["decisions"] for key, value in each.items() if value == name
+    ]
+    return str(found)

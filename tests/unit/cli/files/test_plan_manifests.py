@@ -9,6 +9,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from dispatcher.cli.files.documents import Objects, objects_in
 from dispatcher.cli.files.plan_manifests import (
     Manifests,
     has_manifests,
@@ -83,7 +84,7 @@ def file(*objects: Json) -> bytes:
 
 
 def read(*objects: Json) -> Manifests:
-    return read_manifests("f.yaml", file(*objects))
+    return read_manifests([Objects("f.yaml", objects_in("f.yaml", file(*objects)))])
 
 
 @pytest.fixture
@@ -112,11 +113,11 @@ def test_file_of_objects_is_told_from_a_scenario_by_its_kind(content: bytes, fou
 async def test_objects_are_planned_as_they_are(plan: Run) -> None:
     tainted = node("n2", taints=[{"key": "team", "value": "b", "effect": "NoSchedule", "timeAdded": "x"}])
     nodes = {"apiVersion": "v1", "kind": "List", "items": [node("n1"), tainted]}
-    objects = (queue("vision", 3), gang("large", "3", "vision"), gang("small", "1", "vision"), nodes, CONFIG)
+    objects = (queue("vision", 3), gang("large", "3", "vision"), gang("small", "1", "vision"), nodes)
 
     ran = await plan("-f", "-", "-o", "json", "--no-repairs", stdin=file(*objects).decode())
 
-    assert (ran.code, ran.err) == (0, "ConfigMap/input makes no pods: nothing is planned for it.\n")
+    assert (ran.code, ran.err) == (0, "")
     large, small = json.loads(ran.out)["decisions"]
     assert large == {"dispatch": "team-a/large", "cluster": "hub"}
     assert (small["waiting"], small["reason"]) == ("team-a/small", "InsufficientQuota")
@@ -152,7 +153,7 @@ def test_nodes_that_take_no_pods_are_left_out(capsys: pytest.CaptureFixture[str]
     ("objects", "problem"),
     [
         ([gang("a")], "f.yaml: has no Node to plan on"),
-        ([pod()], "f.yaml: object 1 (Pod): is no AppWrapper, DispatchQueue, Node or Namespace"),
+        ([CONFIG], "f.yaml: no object makes pods"),
         (
             [{**node("n"), "status": {}}],
             "f.yaml: object 1 (Node): status.allocatable: is missing",
@@ -176,7 +177,11 @@ async def test_unknown_field_of_a_queue_is_refused(plan: Run) -> None:
     ("words", "stdin", "problem"),
     [
         (["--live"], "", "--live"),
-        (["--cluster", "east"], "", "--cluster is one of the clusters of --live"),
+        (
+            ["--cluster", "east"],
+            "kind: Namespace\napiVersion: v1\nmetadata: {name: n}",
+            "--cluster is one of the",
+        ),
     ],
 )
 async def test_option_that_needs_the_snapshot_is_refused_without_it(
@@ -221,34 +226,34 @@ def outcomes(world: World) -> dict[str, str | None]:
 
 def test_objects_are_put_on_the_snapshot() -> None:
     here = snapshot("hub")
-    assert outcomes(live_world_of("f", read(gang("a", "2")), here, "")) == {"w": None, "a": None}
-    assert outcomes(live_world_of("f", read(gang("a", "2"), node("n2")), here, "")) == {"w": None, "a": "hub"}
+    assert outcomes(live_world_of(read(gang("a", "2")), here, "")) == {"w": None, "a": None}
+    assert outcomes(live_world_of(read(gang("a", "2"), node("n2")), here, "")) == {"w": None, "a": "hub"}
 
 
 def test_object_replaces_the_one_of_its_name() -> None:
-    smaller = live_world_of("f", read(gang("w", "1")), snapshot("hub"), "")
+    smaller = live_world_of(read(gang("w", "1")), snapshot("hub"), "")
     assert outcomes(smaller) == {"w": "hub"}
-    grown = live_world_of("f", read(node("n1", "16")), snapshot("hub"), "")
+    grown = live_world_of(read(node("n1", "16")), snapshot("hub"), "")
     assert outcomes(grown) == {"w": "hub"}
 
 
 def test_nodes_go_to_the_named_cluster() -> None:
     two = snapshot("east", "west")
-    with pytest.raises(InvalidFile, match="say with --cluster which cluster gets its Nodes: east, west"):
-        live_world_of("f", read(node("n2")), two, "")
+    with pytest.raises(InvalidFile, match="say with --cluster which cluster gets the Nodes: east, west"):
+        live_world_of(read(node("n2")), two, "")
     with pytest.raises(InvalidFile, match="there is no cluster south: the clusters are east, west"):
-        live_world_of("f", read(node("n2")), two, "south")
-    assert outcomes(live_world_of("f", read(node("n2", "9")), two, "west")) == {"w": "west"}
+        live_world_of(read(node("n2")), two, "south")
+    assert outcomes(live_world_of(read(node("n2", "9")), two, "west")) == {"w": "west"}
 
 
 def test_queues_are_added_to_those_that_are_declared_and_what_runs_is_charged() -> None:
     declared = (Queue("vision", resources={"cpu": Quota(1000)}),)
     raised = live_world_of(
-        "f", read(queue("vision", 2), gang("a", "1", "vision")), snapshot("hub", queues=declared), ""
+        read(queue("vision", 2), gang("a", "1", "vision")), snapshot("hub", queues=declared), ""
     )
     assert [(each.name, each.resources["cpu"].nominal) for each in raised.queues or ()] == [("vision", 2000)]
     assert outcomes(raised)["a"] == "hub"
 
-    first = live_world_of("f", read(queue("default", 3), gang("a", "1")), snapshot("hub"), "")
+    first = live_world_of(read(queue("default", 3), gang("a", "1")), snapshot("hub"), "")
     assert [each.active is not None for each in first.running] == [True]
     assert outcomes(first)["a"] is None  # the gang that runs has all of the quota

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from aiohttp import web
 
 from dispatcher.__main__ import complete_kubectl_plugin
@@ -35,6 +34,22 @@ def train(state: str = "", where: str = "", *, spec: Json | None = None, **statu
     return make_appwrapper(
         "train", spec=spec, status={**told, **({"cluster": where} if where else {})}, namespace="team-a"
     )
+
+
+def named(name: str, state: str = "") -> Json:
+    """The AppWrapper of that name; one with a state has a cluster."""
+    found = train(state, "hub") if state else train()
+    return {**found, "metadata": {**found["metadata"], "name": name, "uid": f"uid-of-{name}"}}
+
+
+def by_selector(of: Mapping[str, tuple[Reply, Reply]]) -> Reply:
+    """The list and the watch of each AppWrapper by its name."""
+
+    async def reply(request: web.Request) -> web.StreamResponse:
+        listed_reply, watched = of[request.query["fieldSelector"].removeprefix("metadata.name=")]
+        return await (watched if "watch" in request.query else listed_reply)(request)
+
+    return reply
 
 
 @pytest.fixture
@@ -281,126 +296,6 @@ async def test_wait_survives_a_hub_that_restarts(
     assert (await ask("wait", "train", "--for", "done")).code == 0
 
 
-async def test_submit_creates_in_the_namespace_of_the_context_and_waits(ask: Run, hub: FakeApiServer) -> None:
-    hub.on("POST", COLLECTION, answer(train(), status=201))
-    hub.on("GET", COLLECTION, listed(train()), watch(FAILED))
-    manifest = {**train(), "metadata": {"name": "train"}}
-
-    ran = await ask("submit", "-f", "-", "--wait", stdin=yaml.safe_dump(manifest))
-
-    assert ran.code == 1
-    assert ran.out.splitlines() == [
-        "team-a/train submitted",
-        "team-a/train not seen by a dispatcher yet",
-        "team-a/train Failed on hub; exit 1",
-    ]
-    [sent] = hub.requests("POST")
-    assert (sent.body["metadata"], sent.query["fieldValidation"]) == (
-        {"name": "train", "namespace": "team-a"},
-        "Strict",
-    )
-
-
-async def test_submit_prints_the_warnings_of_the_hub(ask: Run, hub: FakeApiServer) -> None:
-    hub.on("POST", COLLECTION, answer(train(), status=201, warning='policy: no \\"team\\" label'))
-
-    assert await ask("submit", "-", stdin=yaml.safe_dump(train())) == Ran(
-        0, "team-a/train submitted\n", 'team-a/train: warning: policy: no "team" label\n'
-    )
-
-
-SETTINGS = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
-
-
-async def test_submit_leaves_objects_without_pods_to_kubectl_and_lists_them(
-    ask: Run, hub: FakeApiServer
-) -> None:
-    hub.on("POST", COLLECTION, answer(train(), status=201))
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"generateName": "r-"},
-    }
-
-    assert await ask("submit", "-", stdin=yaml.safe_dump_all([SETTINGS, train(), role])) == Ran(
-        0,
-        "ConfigMap/settings not created: it makes no pods and is no AppWrapper; create it with kubectl apply first\n"
-        "ClusterRole/r-* not created: it makes no pods and is no AppWrapper; create it with kubectl apply first\n"
-        "team-a/train submitted\n",
-        "",
-    )
-    assert len(writes(hub)) == 1
-
-
-@pytest.mark.parametrize(
-    ("beside", "problem"),
-    [
-        ([SETTINGS], "<stdin>: has no AppWrapper"),
-        (
-            [
-                SETTINGS,
-                train(),
-                {"apiVersion": "example.com/v1", "kind": "Simulation", "metadata": {"name": "s"}},
-            ],
-            "<stdin>: object 3 (Simulation): kind: is not AppWrapper, but",
-        ),
-    ],
-    ids=["no AppWrapper", "kind that may make pods"],
-)
-async def test_submit_of_a_file_with_pods_outside_of_appwrappers_or_without_any_is_refused(
-    ask: Run, hub: FakeApiServer, beside: list[Json], problem: str
-) -> None:
-    ran = await ask("submit", "-", stdin=yaml.safe_dump_all(beside))
-
-    assert (ran.code, problem in ran.err, writes(hub)) == (2, True, [])
-
-
-def named(name: str, state: str = "") -> Json:
-    """The AppWrapper of that name; one with a state has a cluster."""
-    found = train(state, "hub") if state else train()
-    return {**found, "metadata": {**found["metadata"], "name": name, "uid": f"uid-of-{name}"}}
-
-
-def by_selector(of: Mapping[str, tuple[Reply, Reply]]) -> Reply:
-    """The list and the watch of each AppWrapper by its name."""
-
-    async def reply(request: web.Request) -> web.StreamResponse:
-        listed_reply, watched = of[request.query["fieldSelector"].removeprefix("metadata.name=")]
-        return await (watched if "watch" in request.query else listed_reply)(request)
-
-    return reply
-
-
-@pytest.mark.parametrize(
-    ("slow", "quick", "code", "err"),
-    [
-        (never, "Failed", 1, "team-a/slow is not done after 1s: not seen by a dispatcher yet\n"),
-        (never, "Completed", 124, "team-a/slow is not done after 1s: not seen by a dispatcher yet\n"),
-        (watch({"type": "DELETED", "object": named("slow")}), "Completed", 1, "team-a/slow was deleted\n"),
-        (watch(modified(named("slow", "Completed"))), "Completed", 0, ""),
-    ],
-    ids=["one fails and one is late", "one is late", "one is deleted", "all complete"],
-)
-async def test_submit_follows_all_at_once_and_ends_with_the_worst(
-    ask: Run, hub: FakeApiServer, slow: Reply, quick: str, code: int, err: str
-) -> None:
-    hub.on("POST", COLLECTION, answer(named("slow"), status=201), answer(named("quick"), status=201))
-    ends = watch(modified(named("quick", quick)))
-    hub.on(
-        "GET",
-        COLLECTION,
-        by_selector({"slow": (listed(named("slow")), slow), "quick": (listed(named("quick")), ends)}),
-    )
-
-    ran = await ask(
-        "submit", "-", "--wait", "--timeout", "1s",
-        stdin=yaml.safe_dump_all([named("slow"), named("quick")]),
-    )  # fmt: skip
-
-    assert (ran.code, ran.err) == (code, err)
-    assert f"team-a/quick {quick} on hub" in ran.out.splitlines()
-
-
 SLOW_FAILS = watch(modified(named("slow", "Failed")))
 DONE, RUNS_ON = (
     watch(modified(named("quick", "Completed"))),
@@ -436,8 +331,9 @@ async def test_wait_takes_several_names_and_ends_with_all_or_with_the_first(
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
-        (["submit"], "give one FILE, alone or after -f"),
-        (["submit", "-", "-f", "-"], "give one FILE, alone or after -f"),
+        (["submit"], "give a FILE, alone or after -f"),
+        (["submit", "-", "-f", "-"], "-: is there twice: stdin can be read once"),
+        (["submit", "-", "--fail-if-never", "--dry-run"], "--dry-run creates nothing to wait for"),
         (["submit", "-", "--timeout", "5s"], "--timeout bounds --wait: give --wait, too"),
         (["submit", "-", "--wait", "--dry-run"], "--dry-run creates nothing to wait for"),
         (["logs", "train", "-f", "--commands"], "--follow prints a log, and --commands prints none"),
@@ -452,41 +348,6 @@ async def test_option_without_effect_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("manifest", "problem"),
-    [
-        ({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}}, "object 1 (Job): kind: is not"),
-        ({**train(), "apiVersion": "workload.codeflare.dev/v1beta3"}, "Write workload.codeflare.dev/v1beta1, workload"),
-        (
-            {**train(), "metadata": {"name": "train", "namespace": "team-b"}},
-            "metadata.namespace: is team-b, which contradicts -n team-a. Leave one of them out.",
-        ),
-        ({**train(), "metadata": {}}, "object 1 (AppWrapper): metadata.name: is missing. Give it a name."),
-        ({**train(), "spec": {}}, "object 1 (AppWrapper): spec: names nothing to create"),
-    ],
-)  # fmt: skip
-async def test_file_with_a_wrong_object_submits_nothing(
-    ask: Run, hub: FakeApiServer, manifest: Json, problem: str
-) -> None:
-    ran = await ask("submit", "-", "-n", "team-a", stdin=yaml.safe_dump(manifest))
-
-    assert (ran.code, problem in ran.err) == (2, True)
-    assert writes(hub) == []
-
-
-async def test_submit_of_a_name_that_is_taken_says_what_to_do(ask: Run, hub: FakeApiServer) -> None:
-    hub.on("POST", COLLECTION, refusal(409, "AlreadyExists", "exists"))
-
-    ran = await ask("submit", "-", stdin=yaml.safe_dump(train()))
-
-    assert ran == Ran(
-        1,
-        "",
-        "dispatcher: team-a/train exists: nothing more was submitted. Delete it with kubectl aw cancel, or choose "
-        "another name\n",
-    )
-
-
-@pytest.mark.parametrize(
     ("words", "offered"),
     [
         (["hold", "tr"], ["train", ":4"]),
@@ -497,6 +358,7 @@ async def test_submit_of_a_name_that_is_taken_says_what_to_do(ask: Run, hub: Fak
         (["wait", "x"], [":4"]),
         (["submit", ""], [":0"]),
         (["would", "-f", ""], [":0"]),
+        (["would", "a.yaml", ""], [":0"]),
         (["plan", "-f", "sce"], [":0"]),
         (["plan", "--file", ""], [":0"]),
         (["demand", "--kinds", ""], [":0"]),
