@@ -1,4 +1,7 @@
-"""The afternoon of docs/try-it.md, By hand: its commands, the output that it shows, and how output is compared."""
+"""The commands of pages that are played: those of docs/try-it.md, By hand, and docs/first-appwrapper.md.
+
+A step is a command with the output that the page shows; this module says how output is compared.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Final
 
 CHECKOUT: Final = Path(__file__).parents[1]
 PAGE: Final = CHECKOUT / "docs" / "try-it.md"
+FIRST: Final = CHECKOUT / "docs" / "first-appwrapper.md"
 STATE: Final = ".dev/dev"
 """The folder of `make dev` in the commands."""
 CHANGES: Final = frozenset({"submit", "apply", "hold", "release"})
@@ -50,8 +54,17 @@ class Step:
 
 
 def steps() -> list[Step]:
-    """The commands of the section in order."""
-    section = PAGE.read_text(encoding="utf-8").partition("\n## By hand\n")[2].partition("\n## ")[0]
+    """The commands of the afternoon in order."""
+    section = PAGE.read_text(encoding="utf-8").partition("\n## By hand\n")[2]
+    return _steps_in(section.partition("\n## ")[0])
+
+
+def first_steps() -> list[Step]:
+    """The commands of docs/first-appwrapper.md in order."""
+    return _steps_in(FIRST.read_text(encoding="utf-8"))
+
+
+def _steps_in(section: str) -> list[Step]:
     blocks: list[str] = re.findall(r"^```console\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     found = [
         each.partition("\n") for block in blocks for each in re.split(r"^\$ ", block, flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Pages of docs/ say what the product says: what was tested, the kinds, the metrics, the afternoon by hand."""
+"""Pages of docs/ say what the product says: what was tested, the kinds, the metrics, the afternoons by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dispatcher.core.model.record import Phase
 from dispatcher.settings import Settings
 from testbed.dev import NODE, USERS
 from testbed.stack import NODES
-from tests.afternoon import CHECKOUT, STATE, Step, steps
+from tests.afternoon import CHECKOUT, STATE, Step, comparable, first_steps, steps
 from tests.commands import Run, runner
 from tests.metrics import Described, described
 
@@ -317,3 +317,25 @@ async def test_explanation_is_that_of_a_plan(run: Run) -> None:
 )
 def test_output_agrees_with_the_page_up_to_times(command: str, shown: str, found: str, agree: bool) -> None:
     assert Step(f"kubectl aw {command}", shown).is_shown_by(found) is agree
+
+
+# --- docs/first-appwrapper.md ------------------------------------------------------------------------------
+
+
+OF_FILES = [each for each in first_steps() if each.words & {"demand", "wrap"}]
+
+
+@pytest.mark.parametrize("step", OF_FILES, ids=lambda step: str(step.command))
+async def test_commands_over_the_file_of_the_first_appwrapper_are_as_shown(
+    run: Run, monkeypatch: pytest.MonkeyPatch, step: Step
+) -> None:
+    monkeypatch.chdir(CHECKOUT)
+    monkeypatch.delenv("DISPATCHER_KINDS_FILE", raising=False)
+    program, _, arguments = step.command.partition(" aw ")
+    ran = await run(*arguments.partition(" | ")[0].split())
+    shown = comparable(step.output)
+    assert (program, ran.code, comparable(ran.out)[: len(shown)]) == ("kubectl", 0, shown)
+
+
+def test_there_are_commands_over_the_file_of_the_first_appwrapper() -> None:
+    assert len(OF_FILES) == 2
