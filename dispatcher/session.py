@@ -580,6 +580,7 @@ class Session:
         """A change was committed."""
         self._steps.announce(change, record)
         self._loop_report.note(change, record)
+        self._outlooks.note(change)
         if self._fields is not None:
             self._fields.note(change)
 

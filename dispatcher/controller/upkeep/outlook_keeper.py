@@ -9,6 +9,10 @@ largest clusters.
 A gang that causes an exception in a search is set aside for `BARRED_FOR`, or until it changes: its status says that its
 outlook is not known, and the outlooks of all others are sought without it.
 
+A gang that begins to wait gets its position before the next round: whoever submitted it looks at its status now. The
+positions are counted again within `NEW_SECONDS`, and the statuses of at most `MOST_NEW` such gangs are written. These
+counts take at most 1 / `PAUSE_FACTOR` of the time, too, and there are none in a busy round.
+
 Outlooks give way to dispatches: `core.status.outlook` passes busy rounds over, and bounds the statuses that a
 round changes. A status that shows the same outlook already is not written, and neither is one that differs by a start
 that has moved a little (`steady`).
@@ -18,8 +22,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final
 
 from msgspec import Struct
@@ -30,7 +35,7 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.planner import Planner
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.snapshot_keeper import Clusters, ClusterState, facts_of, states_of
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.scheduling.cycle.isolation import BARRED_FOR
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
 from dispatcher.core.status.outlook import (
@@ -47,6 +52,10 @@ from dispatcher.core.status.outlook import (
 
 PAUSE_FACTOR: Final = 20
 """A search is followed by a pause of at least so many times its duration."""
+NEW_SECONDS: Final = 0.5
+"""Least seconds between two counts of positions for gangs that have begun to wait."""
+MOST_NEW: Final = 20
+"""Gangs that get their position at one such count; the others get it in the next round."""
 
 
 class _Searched(Struct, frozen=True):
@@ -96,22 +105,61 @@ class OutlookKeeper:
         """The gangs that are set aside, by uid: as long as their records are the same, and until these times."""
         self._next_search = monotonic()
         self._round = Round(cache.dispatches)
+        self._new: dict[str, None] = {}
+        self._wake = asyncio.Event()
 
     def outlook_of(self, uid: str) -> Outlook | None:
         """The outlook of a queued gang for its status, empty if it has no position; None while that is not known."""
         is_known = self._is_counted and uid not in self._behind
         return self._outlooks.get(uid, {} if is_known else None)
 
+    def note(self, change: Change) -> None:
+        """Have the position of a gang counted soon if it begins to wait."""
+        before, after = change.before, change.after
+        waits = after.phase is Phase.QUEUED and after.pending is not None
+        if waits and (before is None or before.pending is None):
+            self._new[after.uid] = None
+            self._wake.set()
+
     async def run(self) -> None:
-        """Renew all outlooks once in each period, until cancelled."""
+        """Renew all outlooks once in each period, until cancelled; meanwhile count the positions of new gangs."""
         while True:
-            try:
-                await self.renew()
-            except errors.StoreError:
-                raise
-            except Exception as error:  # noqa: BLE001  # the loop's edge: statuses have an old outlook, no more
-                log.internal_error("outlook", error)
-            await asyncio.sleep(self._period.total_seconds())
+            await self._safely(self.renew)
+            next_round = self._monotonic() + self._period.total_seconds()
+            while (left := next_round - self._monotonic()) > 0:
+                try:
+                    async with asyncio.timeout(left):
+                        await self._wake.wait()
+                except TimeoutError:
+                    break
+                begun = self._monotonic()
+                await self._safely(self.place_new)
+                pause = PAUSE_FACTOR * (self._monotonic() - begun)
+                await asyncio.sleep(min(max(pause, NEW_SECONDS), left))
+
+    async def _safely(self, act: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await act()
+        except errors.StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the loop's edge: statuses have an old outlook, no more
+            log.internal_error("outlook", error)
+
+    async def place_new(self) -> None:
+        """Count the positions, and have the statuses of some gangs that have begun to wait written with theirs.
+
+        Does nothing if the round is busy so far: the next one writes them.
+        """
+        new, self._new = self._new, {}
+        self._wake.clear()
+        if self._round.next(self._cache.dispatches).is_busy:
+            return
+        queued, rules = tuple(self._cache.queued()), self._rules()
+        found = await Slices(self._monotonic).run(positions(queued, self._now(), has_queues=rules.has_queues))
+        for uid in islice((uid for uid in new if uid in found.outlooks), MOST_NEW):
+            if uid not in self._outlooks:
+                self._outlooks[uid] = found.outlooks[uid]
+                self._on_changed(uid)
 
     async def renew(self) -> None:
         """Count the positions, seek advice if that is due, and have a bounded number of statuses written.

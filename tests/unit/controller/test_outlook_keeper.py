@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
@@ -275,3 +276,75 @@ async def test_busy_round_writes_the_first_gangs_and_a_few_others_in_turn(
     bench.dispatch(MOST_DISPATCHED + 1)
     assert await bench.renewed() == ["q1", "q2", "q3", "q4", "q5", "q8", "q9", "q10"]
     assert len(await bench.renewed()) == 50 - 1 - 5 - 3
+
+
+# --- gangs that begin to wait ------------------------------------------------------------------------------
+
+
+def begins_to_wait(bench: Bench, *numbers: int) -> None:
+    """Commit that gangs were refused for the first time."""
+    for number in numbers:
+        before = replace(queued(number), pending=None)
+        bench.cache.put(before)
+        change = queue_changes.block(before, WAITS, at(number + 1))
+        assert change is not None
+        bench.cache.put(change.after)
+        bench.keeper.note(change)
+
+
+async def test_gang_that_begins_to_wait_gets_its_position_before_the_next_round() -> None:
+    bench = Bench()
+    bench.put(1)
+    await bench.renewed()
+    bench.written.clear()
+    begins_to_wait(bench, 2)
+    await bench.keeper.place_new()
+    assert bench.written == ["q2"]
+    assert bench.keeper.outlook_of("q2") == {"position": 2, "queueLength": 2}
+    await bench.keeper.place_new()
+    assert bench.written == ["q2"]
+    assert "q2" in await bench.renewed()  # with the rest of its outlook, and q1 with the new length
+    assert bench.statuses["q2"]["position"] == 2
+
+
+async def test_gang_that_waits_on_is_not_new() -> None:
+    bench = Bench()
+    waiting = queued(1)
+    bench.cache.put(waiting)
+    other = replace(WAITS, reason="ReservedForAnother")
+    change = queue_changes.block(waiting, other, at(5))
+    assert change is not None
+    bench.keeper.note(change)
+    await bench.keeper.place_new()
+    assert bench.written == []
+
+
+async def test_few_new_gangs_get_their_position_at_once_and_none_in_a_busy_round() -> None:
+    bench = Bench()
+    await bench.renewed()
+    begins_to_wait(bench, *range(30))
+    await bench.keeper.place_new()
+    assert bench.written == [f"q{number}" for number in range(outlook_keeper.MOST_NEW)]
+    bench.written.clear()
+    begins_to_wait(bench, 40)
+    bench.dispatch(MOST_DISPATCHED + 1)
+    await bench.keeper.place_new()
+    assert bench.written == []
+
+
+async def test_keeper_that_runs_places_new_gangs_between_its_rounds() -> None:
+    bench = Bench()
+    running = asyncio.create_task(bench.keeper.run())
+    try:
+        await asyncio.sleep(3)
+        begins_to_wait(bench, 1)
+        await asyncio.sleep(outlook_keeper.NEW_SECONDS / 5)
+        first = list(bench.written)
+        begins_to_wait(bench, 2)
+        await asyncio.sleep(2 * outlook_keeper.NEW_SECONDS)
+        assert (first, bench.written) == (["q1"], ["q1", "q2"])
+        await asyncio.sleep(10)
+        assert "q1" in bench.written[2:]
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
