@@ -243,7 +243,7 @@ cluster_name_argument = click.argument(
 
 own_namespace_option = namespace_option(
     "The dispatcher's own namespace on the hub, the only one it reads kubeconfigs from.  "
-    "[default: that of the pod this runs in, else default]",
+    "[default: that of its Deployment, else of the pod this runs in]",
     envvar="DISPATCHER_NAMESPACE",
 )
 output_option = click.option(

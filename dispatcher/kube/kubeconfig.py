@@ -24,7 +24,7 @@ import os
 import re
 import ssl
 from collections.abc import Iterator, Mapping
-from typing import Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 import yaml
@@ -41,9 +41,11 @@ from yaml.events import (
 from dispatcher import errors
 from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import is_subdomain
-from dispatcher.kube.library import ApiClient, ConfigException, Configuration, config
 from dispatcher.text import mappings_of
 from dispatcher.values import shown_without
+
+if TYPE_CHECKING:
+    from dispatcher.kube.library import ApiClient, Configuration
 
 LARGEST_FILE: Final = 2**20
 """Bytes; a Secret holds no more."""
@@ -145,6 +147,8 @@ def minified(kubeconfig: bytes, context: str = "") -> bytes:
 
 def api_client(to: Connection) -> ApiClient:
     """The library's client for a connection, in a running loop; raises `SettingsError` if TLS rejects its content."""
+    from dispatcher.kube.library import ApiClient, Configuration  # commands have a client of their own
+
     configuration = Configuration(host=to.server)
     configuration.proxy = to.proxy or None
     configuration.tls_server_name = to.tls_server_name or None
@@ -172,6 +176,8 @@ async def load_configuration(kubeconfig: str) -> Configuration:
 
     Several files may be named, as in `KUBECONFIG`. A token that a plugin renews is written back, as kubectl does.
     """
+    from dispatcher.kube.library import ConfigException, Configuration, config
+
     configuration = Configuration()
     try:
         if kubeconfig:
@@ -192,6 +198,8 @@ async def load_configuration(kubeconfig: str) -> Configuration:
 
 
 async def _load_kubeconfig(kubeconfig: str, configuration: Configuration) -> None:
+    from dispatcher.kube.library import ConfigException, config
+
     files = config.kube_config.KubeConfigMerger(kubeconfig)
     loader = config.kube_config.KubeConfigLoader(
         config_dict=files.config, config_base_path=None, config_persister=files.save_changes

@@ -19,7 +19,7 @@ from http.client import (
     IncompleteRead,
     RemoteDisconnected,
 )
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 import orjson
@@ -28,7 +28,10 @@ from dispatcher import errors
 from dispatcher.kube import bounds, paths
 from dispatcher.kube.api_calls import JSON, JSON_PATCH, Json, delete_options, refusal, warnings_in
 from dispatcher.kube.bounds import LARGEST_ANSWER, LARGEST_REFUSAL
-from dispatcher.kube.user_kubeconfig import Access
+from dispatcher.kube.user_kubeconfig import Access, tls_of
+
+if TYPE_CHECKING:
+    from dispatcher.kube.kubeconfig import Connection
 
 SECONDS: Final = 10.0
 """Seconds without a byte after which a call fails."""
@@ -36,6 +39,18 @@ PAGE: Final = 500
 """Objects in one page of a list."""
 
 _Answer = TypeVar("_Answer")
+
+
+def access_to(to: Connection) -> Access:
+    """The access of the checked kubeconfig of a member; raises `SettingsError` if TLS rejects its content."""
+    return Access(
+        to.server,
+        "",
+        tls_of(to.authorities, to.certificate, to.key),
+        to.tls_server_name,
+        to.proxy,
+        {"Authorization": f"Bearer {to.token}"} if to.token else {},
+    )
 
 
 class UserClient:

@@ -231,6 +231,31 @@ def _tls(cluster: Json, certificate: tuple[str, str] | None) -> ssl.SSLContext:
     return tls
 
 
+def tls_of(authorities: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
+    """The TLS of a client from PEM; without `authorities` those of the system count.
+
+    Raises `SettingsError` for wrong PEM, without chaining an error that may hold it.
+    """
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        if authorities:
+            tls.load_verify_locations(cadata=authorities.decode("ascii", "replace"))
+        else:
+            tls.load_default_certs()
+        if certificate:
+            with (
+                _file(certificate.decode("ascii", "replace")) as chain,
+                _file(key.decode("ascii", "replace")) as private,
+            ):
+                tls.load_cert_chain(chain, private, password=_no_passphrase)
+    except (ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or "not well-formed"
+    else:
+        return tls
+    parts = "certificate-authority-data, client-certificate-data or client-key-data"
+    raise SettingsError(f"kubeconfig: cannot be used ({reason}): {parts}")
+
+
 def _no_passphrase() -> str:
     """OpenSSL would ask for it at the terminal."""
     raise ValueError("the client's key is encrypted, and no passphrase can be given")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
@@ -68,8 +67,6 @@ if TYPE_CHECKING:
 
 HUB_SECONDS: Final = 5.0
 """Seconds for the hub's answer where the database has one, too."""
-DEFAULT_NAMESPACE: Final = "default"
-POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 Json = dict[str, Any]
 
@@ -198,6 +195,7 @@ def add(
     name hub stands for the cluster of the AppWrappers themselves, which needs no kubeconfig.
     """
     from dispatcher.cli.operators.members import Wanted, join
+    from dispatcher.cli.operators.own_namespace import own_namespace
 
     if name == HUB_CLUSTER and (member_kubeconfig or secret):
         raise click.BadParameter(
@@ -214,12 +212,14 @@ def add(
         anyway=yes,
     )
     with on_hub(at) as hub:
-        join(hub, namespace or own_namespace(), wanted, say)
+        if wanted.kubeconfig is not None:
+            namespace = own_namespace(hub, namespace, anyway=yes)
+        join(hub, namespace, wanted, say)
 
 
 def _minified(kubeconfig: BinaryIO, context: str) -> bytes:
     """The kubeconfig with only the cluster and the user of one context; "" is its current context."""
-    from dispatcher.kube.kubeconfig import LARGEST_FILE, minified  # imports the client of the dispatcher
+    from dispatcher.kube.kubeconfig import LARGEST_FILE, minified  # only `add` reads one
 
     return minified(kubeconfig.read(LARGEST_FILE + 1), context)
 
@@ -274,23 +274,31 @@ def drain(name: str, reason: str, at: HubOptions) -> None:
 def remove(name: str, force: bool, namespace: str, at: HubOptions) -> None:
     """Remove a member cluster and the Secret that add created for it. Nothing inside the cluster is changed."""
     with on_hub(at) as hub:
-        _remove(hub, namespace or own_namespace(), name, force=force)
+        _remove(hub, namespace, name, force=force)
 
 
 def _remove(hub: Hub, namespace: str, name: str, *, force: bool) -> None:
     from dispatcher.cli.operators import members
+    from dispatcher.cli.operators.own_namespace import own_namespace
 
     found = hub.member(name)
     if found is not None:
         _check_empty(found, force=force)
         members.remove(hub, found)
         say(f"member cluster {name} removed")
-    removed = members.clear(hub, namespace, name)
+    secret = members.declared_secret(found) if found else None
+    removed = list[str]()
+    try:
+        namespace = own_namespace(hub, namespace, anyway=True)
+        removed = members.clear(hub, namespace, name)
+    except errors.CommandFailed as error:
+        if secret:
+            note(f"Secret {secret.name} is left: {error}")
+        secret = None
     for each in removed:
         say(f"Secret {namespace}/{each} removed")
     if found is None and not removed:
         raise errors.CommandFailed(members.missing(name))
-    secret = members.declared_secret(found) if found else None
     if secret and secret.name not in removed:
         say(f"The namespace {namespace} has no Secret that add made for it; {secret.name} is left")
     if not hub.members()["items"]:
@@ -326,11 +334,6 @@ def _list_instead(output: Shape | None, again: bool, at: HubOptions) -> None:
         )
     note(f"There is {NO_DATABASE}. This is what the hub says.")
     _list(Output(output) if output else None, at)
-
-
-def own_namespace(pod_namespace: Path = POD_NAMESPACE) -> str:
-    """The namespace of the pod this runs in, else `default`."""
-    return pod_namespace.read_text().strip() if pod_namespace.exists() else DEFAULT_NAMESPACE
 
 
 def _shown(listed: Json, output: Output | None) -> str:

@@ -184,11 +184,11 @@ def _try_out(hub: Hub, wanted: Wanted, to: Connection, say: Say) -> None:
 
 
 async def _doubts_of(hub: Hub, name: str, to: Connection, say: Say) -> list[str]:
-    from dispatcher.kube.client import ClusterClient
     from dispatcher.kube.discovery import cluster_uid
-    from dispatcher.kube.user_client import AsyncUserClient
+    from dispatcher.kube.user_client import AsyncUserClient, UserClient, access_to
 
-    async with ClusterClient.of(to) as client:
+    with UserClient(access_to(to)) as member:
+        client = AsyncUserClient(member)
         with explained(to.server, _RIGHTS):
             try:
                 version, uid = (await client.get("/version")).get("gitVersion"), await cluster_uid(client)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 import pytest
 from click.testing import CliRunner
 
 from dispatcher.__main__ import dispatcher_program, plugin_program
-from dispatcher.cli.operators.clusters import own_namespace
 from dispatcher.settings import Settings, variable_of
 
 COMMANDS = ["list", "add", "cordon", "uncordon", "drain", "remove"]
@@ -37,7 +34,7 @@ def test_every_command_over_a_queue_shows_examples_of_itself(command: str) -> No
     ("arguments", "words"),
     [
         (["run"], "[env: DISPATCHER_KUBECONFIG, else KUBECONFIG, else the pod's own account]"),
-        (["clusters", "add"], "[default: that of the pod this runs in, else default]"),
+        (["clusters", "add"], "[default: that of its Deployment, else of the pod this runs in]"),
     ],
 )
 def test_help_says_what_counts_where_an_option_is_left_out(arguments: list[str], words: str) -> None:
@@ -88,9 +85,3 @@ def test_help_is_in_plain_words(arguments: list[str], words: str) -> None:
     shown = CliRunner().invoke(plugin_program, arguments)
 
     assert words in " ".join(shown.output.split())
-
-
-def test_own_namespace_is_that_of_the_pod(tmp_path: Path) -> None:
-    (tmp_path / "namespace").write_text("queue\n")
-
-    assert [own_namespace(tmp_path / name) for name in ("namespace", "nothing")] == ["queue", "default"]
