@@ -14,10 +14,10 @@ RUN pip download --quiet --require-hashes --only-binary :all: --requirement requ
 RUN python -m venv /build/tools \
     && /build/tools/bin/pip install --quiet --no-index --find-links /wheels hatchling
 COPY . .
-# Of the pinned packages only those that the wheel requires are installed.
+# Of the pinned packages only those that the wheel requires with its extra `server` are installed.
 RUN /build/tools/bin/pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir /dist . \
     && python -m venv --without-pip /opt/dispatcher \
-    && pip --python /opt/dispatcher/bin/python install --quiet --no-index --find-links /wheels /dist/*.whl
+    && pip --python /opt/dispatcher/bin/python install --quiet --no-index --find-links /wheels "$(ls /dist/*.whl)[server]"
 
 FROM ${PYTHON_IMAGE}
 ARG VERSION=0.1.0

@@ -235,7 +235,7 @@ $(SDK)/ready: $(wildcard $(SDK_LOCKS)/*.lock) | $(READY)
 	fi
 
 .PHONY: release
-release: helm ## Make wheel, source, chart, bill of materials and their sums in dist/, the same bytes each time
+release: helm ## Make wheel, source, chart, krew plugin, bill of materials and their sums in dist/, the same bytes each time
 	@rm -rf dist
 	@$(BIN)/python -m release dist
 

@@ -266,6 +266,9 @@ def _run(program: click.Command, name: str) -> None:
         error.show(shown)
         _write(shown.getvalue())
         raise SystemExit(error.exit_code) from error
+    except ModuleNotFoundError as error:
+        _complain(name, _missing_extra(error))
+        raise SystemExit(1) from error
     except errors.DispatcherError as error:
         _complain(name, str(error))
         raise SystemExit(error.exit_code if isinstance(error, errors.CommandFailed) else 1) from error
@@ -277,6 +280,16 @@ def _run(program: click.Command, name: str) -> None:
             _complain(name, f"the output cannot be written: {error.strerror}")
         raise SystemExit(1) from error
     raise SystemExit(code or 0)
+
+
+def _missing_extra(error: ModuleNotFoundError) -> str:
+    """The sentence about a package of an extra; raises the error again for any other module."""
+    from dispatcher.packages import EXTRAS, missing  # only an error needs it
+
+    name = error.name or ""
+    if name.partition(".")[0] not in EXTRAS:
+        raise error
+    return missing(name)
 
 
 def _nowhere() -> TextIO:

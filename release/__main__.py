@@ -1,4 +1,4 @@
-"""`python -m release`: the files of a release, and their sums: wheel, source, chart, and bill of materials.
+"""`python -m release`: the files of a release, and their sums: wheel, source, chart, krew plugin, bill of materials.
 
 Two runs over the same files give the same bytes, wherever and whenever they run: every time in them is
 SOURCE_DATE_EPOCH, which is by default the time of the last commit.
@@ -18,12 +18,14 @@ import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
-from release import sbom
+from release import krew, sbom
 from testbed import build
 
 CHECKOUT = Path(__file__).parents[1]
 CHART = CHECKOUT / "manifests" / "chart"
 VARIABLE = "SOURCE_DATE_EPOCH"
+URL_VARIABLE = "RELEASE_URL"
+"""The folder in which the files are going to be published, for the manifest of krew."""
 SUMS = "SHA256SUMS"
 
 
@@ -39,6 +41,7 @@ def main() -> int:
     epoch = int(os.environ.get(VARIABLE) or time_of_last_commit())
     build_package(folder, epoch)
     build_chart(folder, epoch)
+    build_plugin(folder, epoch)
     build_sbom(folder, epoch)
     write_sums(folder)
     print((folder / SUMS).read_text(), end="")
@@ -77,9 +80,25 @@ def at_one_time(package: bytes, epoch: int) -> bytes:
     return packed.getvalue()
 
 
+def build_plugin(folder: Path, epoch: int) -> None:
+    """Pack the wheel for krew, and write the manifest."""
+    project = read_project()
+    [wheel] = folder.glob("*.whl")
+    name, content = f"{krew.PROGRAM}-{project['version']}.tar.gz", krew.archive(wheel, epoch)
+    (folder / name).write_bytes(content)
+    url = os.environ.get(URL_VARIABLE) or krew.UNPUBLISHED
+    (folder / "aw.yaml").write_text(krew.manifest(project, name, content, url))
+
+
+def read_project() -> sbom.Project:
+    """The project of pyproject.toml."""
+    project: sbom.Project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    return project
+
+
 def build_sbom(folder: Path, epoch: int) -> None:
     """Write the bill of materials beside the wheel whose packages it lists."""
-    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    project = read_project()
     bill = sbom.render(
         project, (CHECKOUT / "requirements.lock").read_text(), datetime.fromtimestamp(epoch, UTC)
     )

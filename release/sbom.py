@@ -61,14 +61,20 @@ def render(project: Project, lock: str, made: datetime) -> str:
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{root.bom_ref.value}\n{lock}\n{made}"))
     bom.metadata.timestamp = made
     bom.metadata.component = root
-    required = closure(project["dependencies"])
+    asked = requirements_of(project)
+    required = closure(asked)
     components = {name: component(name, pinned[name]) for name in required}
     for each in components.values():
         bom.components.add(each)
-    bom.register_dependency(root, [components[name] for name, _ in parsed(project["dependencies"])])
+    bom.register_dependency(root, [components[name] for name, _ in parsed(asked)])
     for name, names in required.items():
         bom.register_dependency(components[name], [components[each] for each in names])
     return JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
+
+
+def requirements_of(project: Project) -> list[str]:
+    """What the dispatcher itself is installed with: the requirements of its commands, and those of its server."""
+    return [*project["dependencies"], *project["optional-dependencies"]["server"]]
 
 
 def read_lock(lock: str) -> dict[str, Pinned]:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from dispatcher.api.names import DEFAULT_QUEUE, QUEUE_LABEL
 from dispatcher.cli.query import TIMEOUT, check_way, run_coroutine
 from dispatcher.errors import StoreError
+from dispatcher.packages import is_installed
 from dispatcher.store.reports import Description, Report, Row
 from dispatcher.text import one_line
 
@@ -48,6 +49,7 @@ START_OF_VIEW: Final = "est_start"
 NO_SNAPSHOT: Final = "the database has no snapshot of clusters"
 NO_LEADER: Final = "no dispatcher leads now"
 GONE: Final = "it was in the queue a moment ago, and is not any more"
+NO_NUMPY: Final = "numpy is not installed: it comes with the extra plan"
 
 
 def advice_of(row: Row) -> object:
@@ -110,6 +112,8 @@ def with_starts(report: Report, database_url: str) -> Report:
 
 def _starts_of_first(rows: Sequence[Row], database_url: str) -> dict[str, Start]:
     """The start of each row by uid; it is unknown for positions beyond the last one that is estimated."""
+    if not is_installed("numpy"):
+        return dict.fromkeys((str(row["uid"]) for row in rows), Start(unknown=NO_NUMPY))
     from dispatcher.core.scheduling.explain.estimate_words import NOT_AMONG_FIRST
     from dispatcher.core.scheduling.explain.estimates import MOST_ESTIMATED
 
@@ -130,6 +134,8 @@ def described_with_start(description: Description, database_url: str) -> Descrip
 
 def starts_of(uids: Collection[str], database_url: str) -> Mapping[str, Start]:
     """The start of each pending AppWrapper by uid, from the leader's last snapshot."""
+    if not is_installed("numpy"):
+        return dict.fromkeys(uids, Start(unknown=NO_NUMPY))
     from dispatcher.core.scheduling.explain.estimate_words import NOT_SEARCHED
     from dispatcher.core.scheduling.explain.estimates import estimated_starts
     from dispatcher.core.scheduling.explain.trials import is_too_large

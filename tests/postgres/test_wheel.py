@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import yaml
 
 from dispatcher.store import migrate, revision
+from release import sbom
 
 CHECKOUT = Path(__file__).parents[2]
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-VERSION = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
+PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+VERSION = PROJECT["version"]
+MOST_MEGABYTES = 40
+"""Of the wheel and what it requires: what a person installs for `kubectl aw`."""
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +74,49 @@ def test_wheel_prints_the_definitions_of_the_checkout(installed: Path) -> None:
     assert list(yaml.safe_load_all(printed)) == [
         document for file in files for document in yaml.safe_load_all(file.read_text())
     ]
+
+
+@pytest.fixture(scope="module")
+def alone(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the packages that it requires without an extra, as pip would fill it."""
+    folder = tmp_path_factory.mktemp("alone") / "packages"
+    shutil.copytree(installed, folder)
+    for name in sbom.closure(PROJECT["dependencies"]):
+        for file in metadata.distribution(name).files or ():
+            if ".." not in file.parts and "__pycache__" not in file.parts:
+                target = folder / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file.locate(), target)
+    return folder
+
+
+def run_alone(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A run of the interpreter with the packages of this folder alone; `-S` leaves out those of the environment."""
+    return subprocess.run(  # noqa: S603
+        [sys.executable, "-S", *arguments],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(folder), "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_wheel_alone_is_small(alone: Path) -> None:
+    size = sum(each.stat().st_size for each in alone.rglob("*") if each.is_file())
+    assert size < MOST_MEGABYTES * 10**6
+
+
+def test_wheel_alone_runs_commands_over_files_hubs_and_databases(alone: Path, empty_url: str) -> None:
+    pod = alone.parent / "pod.yaml"
+    pod.write_text(
+        "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: none}]}}"
+    )
+    assert run_alone(alone, "-c", "import numpy").returncode == 1
+    demand = run_alone(alone, "-m", "dispatcher", "demand", "-f", str(pod))
+    assert (demand.returncode, "Pod/a" in demand.stdout) == (0, True)
+    hub = run_alone(alone, "-m", "dispatcher", "running", "--kubeconfig", "/dev/null")
+    assert (hub.returncode, "kubeconfig" in hub.stderr) == (1, True), hub.stderr
+    migrate.migrate(empty_url)
+    queue = run_alone(alone, "-m", "dispatcher", "queue", "--database-url", empty_url)
+    assert (queue.returncode, queue.stderr) == (0, "Nothing waits.\n")

@@ -291,7 +291,7 @@ def test_bill_lists_what_the_project_requires_and_no_tool() -> None:
     assert {name: each["version"] for name, each in components.items()} == {
         name: pinned[name].version for name in components
     }
-    assert components.keys() >= {name for name, _ in sbom.parsed(PROJECT["dependencies"])}
+    assert components.keys() >= {name for name, _ in sbom.parsed(sbom.requirements_of(PROJECT))}
     assert components.keys() & {"pytest", "ruff", "hatchling", "cyclonedx-python-lib"} == set()
     assert {
         name for name, each in components.items() if not (each.get("licenses") and each["hashes"])

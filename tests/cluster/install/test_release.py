@@ -21,10 +21,12 @@ pytestmark = pytest.mark.exhaustive
 EPOCH = "1700000000"
 NAMES = {
     "SHA256SUMS",
+    "aw.yaml",
     f"appwrapper-dispatcher-{VERSION}.cdx.json",
     f"appwrapper-dispatcher-{VERSION}.tgz",
     f"appwrapper_dispatcher-{VERSION}-py3-none-any.whl",
     f"appwrapper_dispatcher-{VERSION}.tar.gz",
+    f"kubectl-aw-{VERSION}.tar.gz",
 }
 
 
