@@ -4,8 +4,10 @@ DispatcherError
 ├── SettingsError           what the operator configured cannot work
 ├── CommandFailed           what a person asked for on the command line was not done
 │   ├── TryAgain            it may be done in a moment
+│   ├── MissingPackage      it needs a package of an extra that is not installed
 │   └── InvalidFile         a file that a command reads is missing or malformed
 ├── StoreError              Postgres
+│   ├── StoreForbidden      the account may not do it, or may not log in
 │   ├── Fenced              this process is no longer the leader: nothing was written
 │   ├── StoreUnavailable    the database did not answer; the outcome of a write is unknown
 │   ├── SchemaMismatch      the database is not at the revision this code was written for
@@ -55,6 +57,10 @@ class TryAgain(CommandFailed):
     exit_code = 3
 
 
+class MissingPackage(CommandFailed):
+    """The command needs a package that this installation lacks; the message names the extra that has it."""
+
+
 class InvalidFile(CommandFailed):
     """A file that a command reads is missing or malformed; the message names the place."""
 
@@ -75,6 +81,10 @@ class Fenced(StoreError):
 
 class StoreUnavailable(StoreError):
     """The database did not answer; whether a write was committed is unknown."""
+
+
+class StoreForbidden(StoreError):
+    """Postgres does not let this account do it, or log in; a retry cannot help, another account can."""
 
 
 class SchemaMismatch(StoreError):

@@ -31,7 +31,14 @@ from dispatcher.cli.screens.output import (
     written_as,
 )
 from dispatcher.cli.screens.tables import folded, width_of
-from dispatcher.errors import CommandFailed, SettingsError, StoreUnavailable, TryAgain
+from dispatcher.errors import (
+    CommandFailed,
+    MissingPackage,
+    SettingsError,
+    StoreForbidden,
+    StoreUnavailable,
+    TryAgain,
+)
 from dispatcher.store.reports import Report, Reports, Window, reports
 
 if TYPE_CHECKING:
@@ -49,6 +56,9 @@ TO_NAME_A_DATABASE: Final = (
     "postgresql://dispatcher_reader@host:5432/dispatcher"
 )
 NO_DATABASE: Final = f"no database: {TO_NAME_A_DATABASE}"
+TO_GET_A_ROLE: Final = (
+    "ask its operator for a role of dispatcher_tenant or dispatcher_reader (docs/history.md)"
+)
 _URL_HELP: Final = "libpq URL of the queue's database; one of the role dispatcher_reader suffices."
 _OF_KUBECONFIG: Final = frozenset({"kubeconfig", "context", "selector"})
 """Parameters that say which hub is read, or which of its AppWrappers."""
@@ -156,7 +166,10 @@ query_timeout_option = click.option(
 
 
 def ask(url: str, question: Callable[[Reports], Awaitable[Found]]) -> Found:
-    """Return the database's answer; `TryAgain` if it could not be reached or took too long."""
+    """Return the database's answer.
+
+    Raises `TryAgain` if it could not be reached or took too long, and `StoreForbidden` if it refuses the account.
+    """
     check_way(url)
 
     async def asked() -> Found:
@@ -242,6 +255,17 @@ def _harmless(written: str) -> str:
     return "\n".join(map(one_line, written.split("\n"))) if sys.stdout.isatty() else written
 
 
+def hub_answers(error: StoreForbidden | MissingPackage) -> None:
+    """Say in one line why the hub is read although the URL of a database was given."""
+    note(f"{why_not(error)}, so the hub answers.")
+
+
+def why_not(error: StoreForbidden | MissingPackage) -> str:
+    """The beginning of a sentence about a database that is not read."""
+    told = one_line(str(error))
+    return f"The database refuses it ({told})" if isinstance(error, StoreForbidden) else told
+
+
 source_namespace_option = namespace_option(
     "Only AppWrappers of this namespace.  [default: that of the context; in the database, all]"
 )
@@ -292,7 +316,12 @@ def run_coroutine(coroutine: Coroutine[Any, Any, Found]) -> Found:
 
 
 def read_leader_snapshot(database_url: str) -> Snapshot:
-    """The facts of the next cycle. Raises `CommandFailed` if no leader has written any; a note says if nobody leads."""
+    """The facts of the next cycle. Raises `CommandFailed` if no leader has written any; a note says if nobody leads.
+
+    Raises `MissingPackage` where only the commands are installed.
+    """
+    if not is_installed("numpy"):
+        raise MissingPackage(missing("numpy"))
     from dispatcher.store.snapshot_reader import read_snapshot
 
     check_way(database_url)

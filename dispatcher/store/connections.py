@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -20,7 +21,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.json import set_json_loads
 
-from dispatcher.errors import DataRefused, SchemaMismatch, StoreError, StoreUnavailable
+from dispatcher.errors import DataRefused, SchemaMismatch, StoreError, StoreForbidden, StoreUnavailable
 
 SCHEMES: Final = ("postgresql://", "postgres://")
 APPLICATION_NAME: Final = "appwrapper-dispatcher"
@@ -52,6 +53,13 @@ TRANSIENT: Final = ("08", "40", "53", "55", "57")
 """SQLSTATE classes that a retry may clear: connection, rollback, resources, object in use, intervention."""
 _READ_ONLY: Final = "25006"
 """SQLSTATE of a write to a read-only server, as after a failover."""
+_FORBIDDEN: Final = "42501"
+"""SQLSTATE of insufficient privilege."""
+_LOGIN_REFUSED: Final = re.compile(
+    r"FATAL:\s+(password authentication failed|.* authentication failed|no pg_hba\.conf entry|pg_hba\.conf rejects"
+    r"|role .* (does not exist|is not permitted to log in)|permission denied for database)|no password supplied"
+)
+"""A refused login in the server's words, or libpq's: there is no SQLSTATE of a connection that was not made."""
 
 Connection = psycopg.AsyncConnection[tuple[object, ...]]
 
@@ -61,6 +69,8 @@ async def connected(
     url: str, *, statement_timeout: timedelta, lock_timeout: timedelta, grace: timedelta
 ) -> AsyncIterator[Connection]:
     """A connection that is closed without a commit, so nothing done in it lasts.
+
+    Raises `StoreForbidden` if the server refuses the login.
 
     The server ends a statement after `statement_timeout`. The connection is cut after `statement_timeout` and `grace`
     together, because a server that stops answering cannot enforce its own timeouts; `StoreUnavailable` is raised then.
@@ -75,7 +85,7 @@ async def connected(
     with translated():
         try:
             async with asyncio.timeout_at(until):
-                connection = await psycopg.AsyncConnection.connect(**parameters)  # type: ignore[arg-type]  # libpq's own names
+                connection = await _log_in(parameters)
             cut = asyncio.get_running_loop().call_at(until, hang_up, connection)
             try:
                 yield connection
@@ -86,6 +96,15 @@ async def connected(
             if clock() < until:
                 raise
             raise StoreUnavailable(f"the database did not answer within {longest:g} s") from error
+
+
+async def _log_in(parameters: dict[str, str]) -> Connection:
+    try:
+        return await psycopg.AsyncConnection.connect(**parameters)  # type: ignore[arg-type]  # libpq's own names
+    except psycopg.OperationalError as error:
+        if _LOGIN_REFUSED.search(str(error)):
+            raise StoreForbidden(_message(error)) from error
+        raise
 
 
 async def only_read(connection: Connection) -> None:
@@ -147,6 +166,8 @@ def in_our_words(error: psycopg.Error) -> StoreError:
     """The error of `dispatcher.errors` for an error of the driver."""
     state = error.sqlstate or ""
     message = _message(error)
+    if state == _FORBIDDEN:
+        return StoreForbidden(message)
     if state.startswith(_DATA_CLASSES) or (not state and isinstance(error, psycopg.DataError)):
         return DataRefused(message)  # without a state it is the driver that refuses, a NUL for instance
     if state in _ABSENT_SCHEMA:

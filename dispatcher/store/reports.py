@@ -1,7 +1,8 @@
-"""Reports for people over the queue and its history, from the views of schema `history`.
+"""Reports for people over the queue and its history, from the views of schema `history`, or for a tenant of `tenant`.
 
-Reads are unfenced and read-only, and need only the role `dispatcher_reader`. Values from users are always bound; column
-names are constants of this module. A report has the columns of its view, which are an interface.
+Reads are unfenced and read-only, and need only the role `dispatcher_reader`. A role that may read only schema `tenant`
+gets the same views limited to its namespaces, and `StoreForbidden` for what only operators see. Values from users are
+always bound; column names are constants of this module. A report has the columns of its view, which are an interface.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dispatcher.core.model.pending_reasons import IN_NO_QUEUE
+from dispatcher.errors import StoreForbidden
 
 if TYPE_CHECKING:
     from dispatcher.store.connections import Connection
@@ -98,6 +100,11 @@ COLUMN_OF: Final = {
 }
 
 
+HISTORY: Final = "history"
+TENANT: Final = "tenant"
+"""The schema with the views of `history` that are limited to the namespaces of a role."""
+
+
 @asynccontextmanager
 async def reports(url: str, timeout: timedelta) -> AsyncIterator[Reports]:
     """Reports over a connection of their own; every query ends after `timeout`."""
@@ -107,14 +114,17 @@ async def reports(url: str, timeout: timedelta) -> AsyncIterator[Reports]:
         url, statement_timeout=timeout, lock_timeout=timeout, grace=timeout / 6
     ) as connection:
         await only_read(connection)
-        yield Reports(connection)
+        async with connection.transaction():
+            found = await (await connection.execute(_SCHEMA.encode())).fetchone()
+        yield Reports(connection, str(found[0]) if found else HISTORY)
 
 
 class Reports:
-    """Runs reports; each sees one snapshot of the database."""
+    """Runs reports on the views of a schema; each sees one snapshot of the database."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, schema: str = HISTORY) -> None:
         self._connection = connection
+        self._schema = schema
         self._at: datetime | None = None
 
     async def queue(self, of: Filter = NO_FILTER) -> Report:
@@ -162,7 +172,9 @@ class Reports:
         return await self._report(_WAITS, {**_bound(of), **days})
 
     async def clusters(self) -> Report:
-        """The current state of each cluster."""
+        """The current state of each cluster; raises `StoreForbidden` for a tenant."""
+        if self._schema == TENANT:
+            raise StoreForbidden("a tenant's role does not see clusters")
         return await self._report(_CLUSTERS, {})
 
     async def held(self) -> Report:
@@ -185,7 +197,8 @@ class Reports:
             yield
 
     async def _ask(self, query: str, values: Row) -> Report:
-        found = await self._connection.execute(query.encode(), values)
+        there = query.replace(f"{HISTORY}.", f"{self._schema}.")  # the SQL of this module: values are bound
+        found = await self._connection.execute(there.encode(), values)
         columns = tuple(each.name for each in found.description or ())
         return Report(columns, tuple(await found.fetchall()), at=self._at)
 
@@ -248,6 +261,10 @@ def _if_given(name: str, column: str) -> str:
 
 
 _NOW: Final = b"SELECT statement_timestamp()"
+_SCHEMA: Final = (
+    f"SELECT CASE WHEN has_schema_privilege('{HISTORY}', 'USAGE') OR NOT has_schema_privilege('{TENANT}', 'USAGE') "
+    f"THEN '{HISTORY}' ELSE '{TENANT}' END"
+)
 _OF_QUEUE: Final = f"{_if_given('namespace', 'namespace')} AND {_if_given('queue', 'queue')}"
 _OF: Final = f"{_OF_QUEUE} AND {_if_given('user', 'user_name')}"
 _IN_ORDER: Final = (

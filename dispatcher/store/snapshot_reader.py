@@ -64,6 +64,11 @@ async def read_snapshot(url: str, timeout: timedelta) -> Snapshot:
     return _snapshot(clusters, rows, now)
 
 
+def snapshot_of_nothing(now: datetime) -> Snapshot:
+    """The snapshot of a hub without clusters, gangs and rules of its own, for who may not read the leader's."""
+    return _snapshot([], [], now)
+
+
 def _snapshot(clusters: list[dict[str, Any]], rows: list[dict[str, Any]], now: datetime) -> Snapshot:
     facts = [facts_of(each["body"], each["taken_at"]) for each in clusters]
     records = {row["uid"]: _record_of(row) for row in rows}

@@ -51,6 +51,7 @@ from dispatcher.cli.options import (
 from dispatcher.cli.query import (
     NO_DATABASE,
     ask,
+    hub_answers,
     laid_out,
     note,
     on_hub,
@@ -122,9 +123,16 @@ def clusters(
         found, held, leads = ask(database_url, _clusters_and_leader)
         return with_age(found, held, _members(at) if leads else {})
 
-    if is_watched(again, every):
-        watch(lambda: laid_out(look(), output, CLUSTERS, CLUSTERS_WIDE, nothing=NO_CLUSTERS), every)
-    show_report(look(), output, CLUSTERS, CLUSTERS_WIDE, nothing=NO_CLUSTERS)
+    is_repeated = is_watched(again, every)
+    try:
+        if is_repeated:
+            watch(lambda: laid_out(look(), output, CLUSTERS, CLUSTERS_WIDE, nothing=NO_CLUSTERS), every)
+        show_report(look(), output, CLUSTERS, CLUSTERS_WIDE, nothing=NO_CLUSTERS)
+    except errors.StoreForbidden as error:
+        if output is Shape.CSV or is_repeated:
+            raise
+        hub_answers(error)
+        _list(Output(output) if output else None, at)
 
 
 @clusters.command(

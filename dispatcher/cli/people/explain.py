@@ -36,6 +36,7 @@ from dispatcher.cli.people.appwrapper_names import (
 )
 from dispatcher.cli.query import (
     database_or_hub_option,
+    hub_answers,
     needs_database,
     note,
     optional_database_option,
@@ -43,9 +44,17 @@ from dispatcher.cli.query import (
     reads_database,
     run_coroutine,
     source_namespace_option,
+    why_not,
 )
 from dispatcher.cli.screens.output import put, say, shown_as, terminal_width
-from dispatcher.errors import ClusterError, CommandFailed, InvalidFile, SettingsError
+from dispatcher.errors import (
+    ClusterError,
+    CommandFailed,
+    InvalidFile,
+    MissingPackage,
+    SettingsError,
+    StoreForbidden,
+)
 from dispatcher.text import one_line
 
 if TYPE_CHECKING:
@@ -155,7 +164,13 @@ def explain(
         _explain_from_status(at, selector, name, namespace, output, everywhere=everywhere)
         return
     name, namespace = name_in_database(name, namespace, everywhere=everywhere, is_uid=uid)
-    snapshot = read_leader_snapshot(database_url)
+    try:
+        snapshot = read_leader_snapshot(database_url)
+    except (StoreForbidden, MissingPackage) as error:
+        if any(is_given(command, each) for each in asks):
+            raise CommandFailed(f"changes need {THE_SNAPSHOT}. {why_not(error)}") from error
+        _explain_without_snapshot(error, database_url, at, name, namespace, output, is_uid=uid)
+        return
     record = _record(snapshot, name, namespace, is_uid=uid)
     world = snapshot.world
     if all(each.uid != record.uid for each in world.pending):
@@ -165,6 +180,28 @@ def explain(
         return
     world = _changed(snapshot, world, asked, [record.uid])
     _show_reports(_explained(snapshot, world, [record.uid]), output)
+
+
+def _explain_without_snapshot(
+    refused: StoreForbidden | MissingPackage,
+    database_url: str,
+    at: HubOptions,
+    name: str,
+    namespace: str,
+    output: Output | None,
+    *,
+    is_uid: bool,
+) -> None:
+    """Explain by the status on the hub if there is a kubeconfig, else by the views that the role may read."""
+    from dispatcher.kube.user_kubeconfig import has_kubeconfig
+
+    if not is_uid and has_kubeconfig(at.kubeconfig):
+        hub_answers(refused)
+        _explain_from_status(at, "", name, namespace, output, everywhere=False)
+        return
+    from dispatcher.cli.people.without_snapshot import explained
+
+    _show([explained(database_url, name, namespace, refused, is_uid=is_uid)], output)
 
 
 def _explain_from_status(
@@ -218,7 +255,13 @@ def would(
     from dispatcher.core.model.record import Phase
 
     given = read_objects(files)
-    snapshot = read_leader_snapshot(database_url)
+    try:
+        snapshot = read_leader_snapshot(database_url)
+    except StoreForbidden as error:
+        if asked.changes or asked.gone or asked.without or asked.priority is not None:
+            raise CommandFailed(f"changes need {THE_SNAPSHOT}. {why_not(error)}") from error
+        _would_without_snapshot(error, given, namespace, output, database_url, at)
+        return
     read, others = _proposals(snapshot, given, namespace, _namespace_of(at))
     proposed, facts = _with_facts(snapshot, read, at, asked.without)
     proposals = [each.record for each in proposed]
@@ -233,6 +276,26 @@ def would(
     reports = _explained(snapshot, world, [each.uid for each in queued])
     told = [replace(each, author=facts.get(each.explanation.record.uid)) for each in reports]
     _show_reports(told, output, others)
+
+
+def _would_without_snapshot(
+    refused: StoreForbidden,
+    given: Sequence[Objects],
+    namespace: str,
+    output: Output | None,
+    database_url: str,
+    at: HubOptions,
+) -> None:
+    """Say what is known of the AppWrappers of a file to a role that may not read the leader's snapshot."""
+    from dispatcher.cli.people.without_snapshot import NOT_PLANNED, proposed, tell
+    from dispatcher.store.snapshot_reader import snapshot_of_nothing
+
+    snapshot = snapshot_of_nothing(datetime.now(UTC))
+    read, others = _proposals(snapshot, given, namespace, _namespace_of(at))
+    proposals, facts = _with_facts(snapshot, read, at, ())
+    documents = proposed(database_url, [each.record for each in proposals], facts)
+    tell(refused, NOT_PLANNED)
+    _show(documents, output, _listed(others), also=[each.as_value() for each in others])
 
 
 def _namespace_of(at: HubOptions) -> str:
@@ -420,9 +483,12 @@ def _show_reports(reports: Sequence[Report], output: Output | None, others: Sequ
     """Print the reports, and after them the objects of a file about which nothing was decided."""
     from dispatcher.cli.people.explanation_report import age_of
 
-    listed = "\n".join(f"{each} {each.why}: nothing is decided about it." for each in others)
     documents = [each.document(is_wide=output is Output.WIDE) for each in reports]
-    _show(documents, output, age_of(reports), listed, also=[each.as_value() for each in others])
+    _show(documents, output, age_of(reports), _listed(others), also=[each.as_value() for each in others])
+
+
+def _listed(others: Sequence[Beside]) -> str:
+    return "\n".join(f"{each} {each.why}: nothing is decided about it." for each in others)
 
 
 def _show(

@@ -7,14 +7,15 @@ user on these views.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 import click
 
 from dispatcher.cli.command_line import WholeNumber, Word, duration, epilog
 from dispatcher.cli.query import (
+    TO_GET_A_ROLE,
     ask,
     check_way,
     database_option,
@@ -30,11 +31,15 @@ from dispatcher.cli.query import (
     since_until,
     until_option,
     user_option,
+    why_not,
 )
 from dispatcher.cli.screens.output import Shape, as_asked, how_long, named, plain, text
-from dispatcher.store.reports import COLUMN_OF, Filter, GroupBy, Period, Window
+from dispatcher.errors import CommandFailed, StoreForbidden
+from dispatcher.store.reports import COLUMN_OF, Filter, GroupBy, Period, Reports, Window
 
 MOST_ROWS: Final = 1_000_000
+
+Answer = TypeVar("Answer")
 
 HISTORY: Final = (
     named(),
@@ -163,7 +168,7 @@ def history(
     """
     window = since_until(since, until)
     of = Filter(namespace, user, queue, state, outcome or "")
-    found = ask(database_url, lambda reports: reports.jobs(window, of, limit))
+    found = _answer(database_url, lambda reports: reports.jobs(window, of, limit))
     show_report(found, output, HISTORY, HISTORY_WIDE, nothing=f"There was none {_within(window)}.")
     if found.is_cut:
         note(f"--limit {limit} leaves AppWrappers out: raise it, or narrow the window.")
@@ -206,7 +211,7 @@ def usage(
     AppWrapper counts up to now. Hours and days are UTC, and the hour in which the window begins counts as a whole.
     """
     window, keys = since_until(since, until), by or [GroupBy.NAMESPACE]
-    found = ask(
+    found = _answer(
         database_url, lambda reports: reports.usage(window, keys, per, Filter(namespace, user, queue))
     )
     told_apart = [
@@ -235,8 +240,16 @@ def waits(
     A wait counts on the UTC day on which it began. A pending AppWrapper counts with its wait so far.
     """
     window = since_until(since, until)
-    found = ask(database_url, lambda reports: reports.waits(window, Filter(namespace, queue=queue)))
+    found = _answer(database_url, lambda reports: reports.waits(window, Filter(namespace, queue=queue)))
     show_report(found, output, WAITS, nothing=f"Nothing was queued {_within(window)}.")
+
+
+def _answer(database_url: str, question: Callable[[Reports], Awaitable[Answer]]) -> Answer:
+    """The answer of the database, the only place that has it; raises `CommandFailed` for an account that it refuses."""
+    try:
+        return ask(database_url, question)
+    except StoreForbidden as error:
+        raise CommandFailed(f"{why_not(error)}, and only it has history: {TO_GET_A_ROLE}") from error
 
 
 def _within(window: Window) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -22,6 +23,7 @@ from dispatcher.cli.pending import with_starts, with_true_advice
 from dispatcher.cli.query import (
     ask,
     database_or_hub_option,
+    hub_answers,
     laid_out,
     needs_database,
     note,
@@ -35,6 +37,7 @@ from dispatcher.cli.query import (
 )
 from dispatcher.cli.screens.output import Column, Shape, how_long, known, named, plain, prose, text, watch
 from dispatcher.cli.screens.tables import Heading
+from dispatcher.errors import StoreForbidden
 from dispatcher.store.reports import Filter, Report, Row
 
 NOTHING_WAITS: Final = "Nothing waits."
@@ -107,13 +110,23 @@ def show_queue(
     is_database = reads_database(command, database_url)
     of = Filter(ALL_NAMESPACES if everywhere else namespace, user, queue)
 
-    def look() -> _Pending:
-        if is_database:
-            report = with_true_advice(ask(database_url, lambda reports: reports.queue(of)))
-            return _Pending(with_starts(report, database_url))
+    def in_database() -> _Pending:
+        report = with_true_advice(ask(database_url, lambda reports: reports.queue(of)))
+        return _Pending(with_starts(report, database_url))
+
+    def on_the_hub() -> _Pending:
         return _pending_in_statuses(at, selector, of, everywhere=everywhere)
 
-    if is_watched(again, every):
+    is_repeated = is_watched(again, every)
+    try:
+        _show(in_database if is_database else on_the_hub, output, every, again=is_repeated)
+    except StoreForbidden as error:
+        hub_answers(error)
+        _show(on_the_hub, output, every, again=is_repeated)
+
+
+def _show(look: Callable[[], _Pending], output: Shape | None, every: float | None, *, again: bool) -> None:
+    if again:
         watch(lambda: look().laid_out(output), every)
     found = look()
     show_report(found.report, output, QUEUE, QUEUE_WIDE, nothing=found.nothing)

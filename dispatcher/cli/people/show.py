@@ -28,6 +28,7 @@ from dispatcher.cli.query import (
     TO_NAME_A_DATABASE,
     ask,
     database_or_hub_option,
+    hub_answers,
     needs_database,
     note,
     reads_database,
@@ -36,7 +37,7 @@ from dispatcher.cli.query import (
 )
 from dispatcher.cli.screens.describe import as_text, as_value
 from dispatcher.cli.screens.output import Shape, as_csv, put, shown_as, terminal_width, watch
-from dispatcher.errors import CommandFailed
+from dispatcher.errors import CommandFailed, StoreForbidden
 from dispatcher.store.reports import Description, Report
 
 if TYPE_CHECKING:
@@ -91,15 +92,39 @@ def show(
     Without a database the AppWrapper itself is read with the kubeconfig: its state, conditions, demand, place and
     components, and why it waits. Its attempts and its timeline are only in the database.
     """
-    if not reads_database(command, database_url, "uid", "all_of_it"):
+
+    def from_status() -> None:
         _show_from_status(
             lambda: _statuses(at, selector, name, namespace, everywhere=everywhere),
             output,
             every,
             again=again,
         )
+
+    if not reads_database(command, database_url, "uid", "all_of_it"):
+        from_status()
         return
-    name, namespace = name_in_database(name, namespace, everywhere=everywhere, is_uid=uid)
+    where = name_in_database(name, namespace, everywhere=everywhere, is_uid=uid)
+    try:
+        _show_from_database(database_url, *where, output, every, uid=uid, again=again, all_of_it=all_of_it)
+    except StoreForbidden as error:
+        if uid or all_of_it:
+            raise
+        hub_answers(error)
+        from_status()
+
+
+def _show_from_database(
+    database_url: str,
+    name: str,
+    namespace: str,
+    output: Shape | None,
+    every: float | None,
+    *,
+    uid: bool,
+    again: bool,
+    all_of_it: bool,
+) -> None:
     most = None if all_of_it else 1
 
     def look() -> tuple[list[Description], int]:
@@ -129,7 +154,11 @@ def _statuses(
 
 
 def _show_from_status(
-    look: Callable[[], list[StatusDescription]], output: Shape | None, every: float | None, *, again: bool
+    look: Callable[[], list[StatusDescription]],
+    output: Shape | None,
+    every: float | None,
+    *,
+    again: bool,
 ) -> None:
     if output is Shape.CSV:
         raise click.BadParameter(needs_database("csv, which is the timeline,"))

@@ -2,8 +2,9 @@
 
 `of_status` makes it from the status of the AppWrapper. The dispatcher writes the position, the holders, the least
 changes and the estimate into the statuses of the first AppWrappers of each queue, and nothing is planned here. A status
-may be read by users of one namespace, so it names neither AppWrappers of other namespaces nor nodes. The explanation
-from the leader's snapshot is made by `people.explanation_report`.
+may be read by users of one namespace, so it names neither AppWrappers of other namespaces nor nodes. `of_views` makes
+it from the views of the database, for roles that may not read the leader's snapshot. The explanation from that snapshot
+is made by `people.explanation_report`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dispatcher.cli.screens.output import UNKNOWN, text
 from dispatcher.cli.screens.tables import Heading, folded, state_in_words, table
 from dispatcher.core.model.clock import time_in
 from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL, IN_NO_QUEUE, LACKS_QUOTA, TOO_LARGE
+from dispatcher.store.reports import Description
 from dispatcher.text import counted, name_of, one_line, text_of
 
 Json = dict[str, Any]
@@ -156,6 +158,38 @@ def of_status(status: AppWrapperStatus, *, is_wide: bool = False) -> Document:
     holders = holders_in(waiting, None if is_wide else status.now)
     heading = does_not_go(status.key, name_of(waiting.get("reason")), fits_nowhere=fits_nowhere)
     return Document(value, heading, facts, (clusters, holders, would_be_dispatched(changes_of(waiting))))
+
+
+def of_views(description: Description) -> Document:
+    """The explanation of an AppWrapper by the views of the database: its reason and its position, and no holders."""
+    job, waiting = description.job, description.waiting
+    known = {name: str(job[name]) for name in ("name", "namespace", "uid", "state")}
+    if waiting is None:
+        return not_pending(known, job["last_cluster"], job["reason"], job["message"])
+    key = f"{job['namespace']}/{job['name']}"
+    reason, position = str(waiting["reason"] or ""), waiting["position"]
+    fits_nowhere = reason in _ON_NO_CLUSTER
+    value = {
+        **known,
+        "verdict": ("DoesNotFit" if fits_nowhere else "Waits") if reason else None,
+        "position": position,
+        "queueLength": None,
+        **dict.fromkeys(_COPIED),
+        **{name: waiting[name] for name in ("reason", "message", "queue")},
+        "holders": [],
+        "otherHolders": 0,
+        "priority": None,
+        "repair": [],
+        "estimatedStart": None,
+        "estimateUnknown": None,
+        **dict.fromkeys(ONLY_IN_SNAPSHOT),
+        "advice": waiting["advice"],
+    }
+    if not reason:
+        return Document(value, f"{key} is Queued: no scheduling cycle has evaluated it yet.")
+    place = f"position {position} in the queue" if position else _place({"reason": reason})
+    facts = (place, text_of(waiting["message"]), text_of(waiting["advice"]))
+    return Document(value, does_not_go(key, reason, fits_nowhere=fits_nowhere), facts)
 
 
 def position_of(waiting: Json) -> str:
