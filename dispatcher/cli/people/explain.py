@@ -54,6 +54,7 @@ from dispatcher.errors import (
     MissingPackage,
     SettingsError,
     StoreForbidden,
+    TryAgain,
 )
 from dispatcher.text import one_line
 
@@ -171,7 +172,10 @@ def explain(
             raise CommandFailed(f"changes need {THE_SNAPSHOT}. {why_not(error)}") from error
         _explain_without_snapshot(error, database_url, at, name, namespace, output, is_uid=uid)
         return
-    record = _record(snapshot, name, namespace, is_uid=uid)
+    try:
+        record = _record(snapshot, name, namespace, is_uid=uid)
+    except CommandFailed as error:
+        raise CommandFailed(_beside_queue(at, name, namespace) or str(error)) from error
     world = snapshot.world
     if all(each.uid != record.uid for each in world.pending):
         _show([_not_pending(record)], output)
@@ -210,9 +214,21 @@ def _explain_from_status(
     from dispatcher.cli.screens.appwrapper_status import AppWrapperStatus
     from dispatcher.cli.screens.explanation import of_status
 
-    found = find_appwrappers(at, name, selector, namespace, everywhere=everywhere)
+    try:
+        found = find_appwrappers(at, name, selector, namespace, everywhere=everywhere)
+    except CommandFailed as error:
+        if isinstance(error, TryAgain) or not name:
+            raise
+        raise CommandFailed(_beside_queue(at, name, namespace) or str(error)) from error
     now, is_wide = datetime.now(UTC), output is Output.WIDE
     _show([of_status(AppWrapperStatus(each, now), is_wide=is_wide) for each in found], output)
+
+
+def _beside_queue(at: HubOptions, name: str, namespace: str) -> str:
+    """The sentence about an object of that name that no AppWrapper wraps; empty if the hub shows none."""
+    from dispatcher.cli.people.absent import beside_queue
+
+    return beside_queue(at, name, namespace)
 
 
 @commands.command(

@@ -37,10 +37,11 @@ from dispatcher.cli.query import (
 )
 from dispatcher.cli.screens.describe import as_text, as_value
 from dispatcher.cli.screens.output import Shape, as_csv, put, shown_as, terminal_width, watch
-from dispatcher.errors import CommandFailed, StoreForbidden
+from dispatcher.errors import CommandFailed, StoreForbidden, TryAgain
 from dispatcher.store.reports import Description, Report
 
 if TYPE_CHECKING:
+    from dispatcher.cli.people.absent import Gone
     from dispatcher.cli.screens.status_description import StatusDescription
 
 commands = click.Group()
@@ -90,7 +91,8 @@ def show(
     CSV output is the timeline.
 
     Without a database the AppWrapper itself is read with the kubeconfig: its state, conditions, demand, place and
-    components, and why it waits. Its attempts and its timeline are only in the database.
+    components, and why it waits. Its attempts and its timeline are only in the database. Of an AppWrapper that is
+    deleted the Events are shown that the hub still has, those of the last hour by default.
     """
 
     def from_status() -> None:
@@ -146,15 +148,24 @@ def _show_from_database(
 
 def _statuses(
     at: HubOptions, selector: str, name: str, namespace: str, *, everywhere: bool
-) -> list[StatusDescription]:
+) -> list[StatusDescription] | list[Gone]:
     from dispatcher.cli.screens.status_description import StatusDescription
 
-    found = find_appwrappers(at, name, selector, namespace, everywhere=everywhere)
+    try:
+        found = find_appwrappers(at, name, selector, namespace, everywhere=everywhere)
+    except TryAgain:
+        raise
+    except CommandFailed:
+        from dispatcher.cli.people.absent import gone
+
+        if (deleted := gone(at, name, namespace) if name else None) is None:
+            raise
+        return [deleted]
     return [StatusDescription(each, datetime.now(UTC)) for each in found]
 
 
 def _show_from_status(
-    look: Callable[[], list[StatusDescription]],
+    look: Callable[[], list[StatusDescription] | list[Gone]],
     output: Shape | None,
     every: float | None,
     *,
