@@ -4,13 +4,14 @@ The API server does not check annotations, so an unreadable value counts as abse
 applies, and the submitter is unknown. Durations are Go's (``1h30m``, ``1.5h``, ``500ms``, ``0``), exact to the
 microsecond. A negative duration, which v1beta2 takes for 0, counts as absent as well.
 
-The policy in `manifests/submitter-policy.yaml` writes the submitter. Without that policy any user can write these
-annotations, so a setting of the operator says whether they are trusted. An invalid group is left out.
+Of the policies in `manifests/`, `submitter-policy.yaml` writes the submitter, and `submitter-check-policy.yaml` lets
+users write only their own name. Without either any user can write these annotations, so a setting of the operator says
+whether they are trusted. An invalid group is left out.
 """
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -178,6 +179,9 @@ LONGEST_NAME: Final = 512
 MOST_GROUPS: Final = 64
 """Groups that are kept, the first ones; the policy writes no more."""
 
+EVERYBODY: Final = "system:authenticated"
+"""The group of all users, which is not recorded."""
+
 
 class Submitter(Struct, frozen=True):
     """A user of the API server and the user's groups at submission; empty if unknown."""
@@ -196,6 +200,14 @@ def submitter_of(annotations: Mapping[str, str]) -> Submitter:
         return UNKNOWN
     written = annotations.get(GROUPS_ANNOTATION, "").split("\n", MOST_GROUPS)[:MOST_GROUPS]
     return submitter(user, tuple(filter(_is_name, written)))
+
+
+def stamp_of(user: str, groups: Iterable[str] = ()) -> dict[str, str]:
+    """The annotations that name a submitter, as the policies write and check them; empty for an impossible name."""
+    if not _is_name(user):
+        return {}
+    kept = [each for each in groups if each != EVERYBODY and _is_name(each)][:MOST_GROUPS]
+    return {USER_ANNOTATION: user, GROUPS_ANNOTATION: "\n".join(kept)}
 
 
 @functools.lru_cache(maxsize=1_000)

@@ -15,12 +15,14 @@ from typing import Any, Final, Self
 from msgspec import Struct
 
 from dispatcher import errors
+from dispatcher.api.annotations import stamp_of
 from dispatcher.api.names import (
     HUB_CLUSTER,
     LEGACY_GROUP,
     MEMBERS_PATH,
     PLURALS,
     QUEUES_PATH,
+    USER_ANNOTATION,
     WORKLOAD_GROUP,
 )
 from dispatcher.api.spec_errors import one_line
@@ -35,6 +37,8 @@ Json = dict[str, Any]
 LIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 """The field selector of pods that hold a node or wait for one."""
 VERSIONS: Final = (f"{WORKLOAD_GROUP}/v1beta1", f"{LEGACY_GROUP}/v1beta1")
+WHO_AM_I: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+"""The path of reviews that say who the caller is; nothing is stored."""
 
 _REMEDY: Final = "Is --kubeconfig, or KUBECONFIG, the hub's?"
 _MEANINGS: Final = (
@@ -76,6 +80,7 @@ class Hub:
         self.namespace = access.namespace
         self._is_dry = is_dry
         self._members: dict[str, UserClient | None] = {}
+        self._stamp: Json | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -161,11 +166,36 @@ class Hub:
         return found
 
     def submit(self, namespace: str, raw: Json) -> Found:
-        """Create an AppWrapper in a namespace; raises `AlreadyExists`."""
+        """Create an AppWrapper in a namespace, with the name of its submitter; raises `AlreadyExists`."""
         collection = _collection(str(raw["apiVersion"]), namespace)
-        body = {**raw, "metadata": {**(raw.get("metadata") or {}), "namespace": namespace}}
+        body = {**raw, "metadata": self._signed({**(raw.get("metadata") or {}), "namespace": namespace})}
         created = self.create(collection, body, {"fieldValidation": "Strict"})
         return Found(f"{collection}/{paths.segment(created['metadata']['name'])}", created)
+
+    def _signed(self, metadata: Json) -> Json:
+        """The metadata with annotations that name the caller, unless they name a user or the hub does not tell.
+
+        A policy of the hub checks or replaces them; without a policy the dispatcher does not read them.
+        """
+        written = metadata.get("annotations") or {}
+        if not isinstance(written, dict) or USER_ANNOTATION in written:
+            return metadata
+        if self._stamp is None:
+            self._stamp = self._who_am_i()
+        return {**metadata, "annotations": {**written, **self._stamp}} if self._stamp else metadata
+
+    def _who_am_i(self) -> Json:
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        try:
+            answer = self.client.create(WHO_AM_I, review)
+        except errors.Refused:  # before Kubernetes 1.28
+            return {}
+        match answer:
+            case {"status": {"userInfo": {"username": str(user), "groups": list(groups)}}}:
+                return stamp_of(user, map(str, groups))
+            case {"status": {"userInfo": {"username": str(user)}}}:
+                return stamp_of(user)
+        return {}
 
     def change(self, found: Found, spec: Json) -> Json:
         """Merge into the spec; raises `Conflict` if the AppWrapper was deleted and submitted anew."""

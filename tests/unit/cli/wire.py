@@ -9,6 +9,7 @@ import pytest
 import yaml
 from aiohttp import web
 
+from dispatcher.cli.hub import WHO_AM_I
 from tests.fakes import FakeApiServer, Reply, answer
 
 Json = dict[str, Any]
@@ -88,8 +89,12 @@ async def echoed(request: web.Request) -> web.StreamResponse:
 
 
 def writes(server: FakeApiServer) -> list[tuple[str, str, Any]]:
-    """Every write that arrived, in order."""
-    return [(each.method, each.path, each.body) for each in server.asked if each.method != "GET"]
+    """Every write that arrived, in order; a review of who asks stores nothing."""
+    return [
+        (each.method, each.path, each.body)
+        for each in server.asked
+        if each.method != "GET" and each.path != WHO_AM_I
+    ]
 
 
 def _merge(old: Any, patch: Any) -> Any:  # noqa: ANN401  # JSON

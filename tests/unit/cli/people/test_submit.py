@@ -47,7 +47,7 @@ async def test_submit_creates_in_the_namespace_of_the_context_and_waits(ask: Run
         "team-a/train not seen by a dispatcher yet",
         "team-a/train Failed on hub; exit 1",
     ]
-    [sent] = hub.requests("POST")
+    [sent] = hub.requests("POST", COLLECTION)
     assert (sent.body["metadata"], sent.query["fieldValidation"]) == (
         {"name": "train", "namespace": "team-a"},
         "Strict",
@@ -108,7 +108,7 @@ async def test_submit_wraps_all_other_objects_of_a_file_as_one_gang(ask: Run, hu
         0,
         "team-a/train submitted: ConfigMap/settings, Job/train\nteam-a/train dispatched to hub\n",
     )
-    [sent] = hub.requests("POST")
+    [sent] = hub.requests("POST", COLLECTION)
     assert (sent.body, sent.query["fieldValidation"]) == (
         {
             "apiVersion": "workload.codeflare.dev/v1beta1",
@@ -296,7 +296,7 @@ async def test_misspelt_field_of_an_object_is_told_before_anything_is_created(
         'dispatcher: team-a/train: Job/train: unknown field "spec.paralellism"; did you mean parallelism? Nothing was '
         "created\n",
     )
-    [dry] = hub.requests("POST")
+    [dry] = hub.requests("POST", COLLECTION)
     assert dict(dry.query) == {"dryRun": "All", "fieldValidation": "Strict"}
     assert dry.body["metadata"] == {"name": "train", "namespace": "team-a"}
 
