@@ -1,0 +1,37 @@
+"""The policy about devices is off by default, and knows a gang's pods by the dispatcher's own label."""
+
+from pathlib import Path
+
+import yaml
+
+from dispatcher.api.names import UID_LABEL
+
+CHECKOUT = Path(__file__).parents[3]
+POLICY, BINDING = yaml.safe_load_all((CHECKOUT / "manifests" / "policies" / "gpu-policy.yaml").read_text())
+VARIABLES = {each["name"]: each["expression"] for each in POLICY["spec"]["variables"]}
+
+
+def test_policy_is_enforced_in_labelled_namespaces_only() -> None:
+    selector = BINDING["spec"]["matchResources"]["namespaceSelector"]
+    assert (POLICY["spec"]["failurePolicy"], BINDING["spec"]["validationActions"]) == ("Fail", ["Deny"])
+    assert BINDING["spec"]["policyName"] == POLICY["metadata"]["name"]
+    assert selector["matchLabels"] == {"dispatcher.codeflare.dev/devices": "queued"}
+    [listed] = selector["matchExpressions"]
+    assert (listed["operator"], "kube-system" in listed["values"]) == ("NotIn", True)
+
+
+def test_pod_of_a_gang_is_known_by_the_label_that_the_dispatcher_writes() -> None:
+    assert VARIABLES["isLabelled"].startswith(f"'{UID_LABEL}' in ")
+
+
+def test_policy_sees_creations_alone() -> None:
+    rules = POLICY["spec"]["matchConstraints"]["resourceRules"]
+    assert {operation for rule in rules for operation in rule["operations"]} == {"CREATE"}
+    assert {resource for rule in rules for resource in rule["resources"]} == {
+        *("pods", "jobs", "cronjobs", "deployments", "statefulsets")
+    }
+
+
+def test_refusal_says_how_to_submit() -> None:
+    [validation] = POLICY["spec"]["validations"]
+    assert "kubectl aw submit FILE" in validation["messageExpression"]
