@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import psycopg
@@ -14,6 +17,7 @@ from testbed.plane import Plane
 from testbed.postgres import TlsPostgres
 from testbed.processes import Supervisor
 from tests.cluster.install.installation import (
+    CHECKOUT,
     MOUNTED,
     OVERLAYS,
     Kubectl,
@@ -24,6 +28,7 @@ from tests.cluster.install.installation import (
 )
 from tests.cluster.members.identities import NAMESPACE
 
+PAGE = (CHECKOUT / "docs" / "install.md").read_text(encoding="utf-8")
 NO_GANGS = {
     ("ClusterRole", "appwrapper-dispatcher-gangs"),
     ("ClusterRoleBinding", "appwrapper-dispatcher-gangs"),
@@ -50,6 +55,19 @@ def test_overlay_of_a_hub_gives_no_rights_to_create_gangs_on_the_hub(kubectl: Ku
 
     assert single >= NO_GANGS
     assert rendered(kubectl, "hub") == single - NO_GANGS
+
+
+def test_overlay_of_the_page_needs_no_program_but_kubectl(kubectl: Kubectl, tmp_path: Path) -> None:
+    for folder in ("manifests", "crds"):
+        shutil.copytree(CHECKOUT / folder, tmp_path / folder, symlinks=True)
+    blocks: list[str] = re.findall(r"^```\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    block = next(each for each in blocks if "manifests/overlays/ours" in each)
+    assert "kustomize " not in block
+    written = block.replace("NAME", "registry.example/dispatcher")
+    subprocess.run(["bash", "-ec", written], cwd=tmp_path, check=True, env={"PATH": os.defpath})  # noqa: S603, S607
+    ours = tmp_path / "manifests" / "overlays" / "ours"
+    assert rendered(kubectl, str(ours)) == rendered(kubectl, "single")
+    assert "image: registry.example/dispatcher:0.1.0\n" in kubectl("kustomize", str(ours))
 
 
 def test_component_for_monitoring_only_adds_its_objects(kubectl: Kubectl, tmp_path: Path) -> None:
