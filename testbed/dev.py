@@ -63,6 +63,7 @@ SETTING: Final = Setting(
     manifests=(
         *POLICIES,
         ROOT / "manifests" / "submitter-policy.yaml",
+        ROOT / "manifests" / "base" / "roles.yaml",
         ROOT / "testbed" / "dev" / "users.yaml",
     ),
     operators=True,

@@ -1,0 +1,340 @@
+"""An afternoon on a cluster that was installed as docs/install.md says, by people who have Kubernetes' own roles alone.
+
+ada has `edit` in namespace team-a, vic has `view` there, and olga is an operator: nothing else was given to them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dispatcher.api.names import GROUPS_ANNOTATION, UID_LABEL, USER_ANNOTATION
+from testbed import build
+from testbed.plane import Plane, write_private
+from testbed.postgres import clone_template, drop_database
+from testbed.processes import Process, Supervisor
+from tests.cluster.install.installation import CHECKOUT, Kubectl, Pod, apply, write_secret
+from tests.cluster.manifests import appwrapper, changed, daemonset, deployment, item, job, pod, small_job
+from tests.cluster.members.identities import NAMESPACE
+from tests.cluster.test_submitter import until
+
+Json = dict[str, Any]
+
+pytestmark = pytest.mark.timeout(180)
+
+TEAM = "team-a"
+GPU = {"cpu": "100m", "nvidia.com/gpu": "1"}
+REFUSED = "beside the queue. In namespace team-a only AppWrappers get devices"
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody with a kubeconfig, who types `kubectl aw` in namespace team-a, and has no login of the database."""
+
+    kubeconfig: Path
+
+    def aw(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(  # noqa: S603  # our own
+            [sys.executable, "-m", "dispatcher", *arguments],
+            input=stdin,
+            env={"PATH": os.environ["PATH"], "KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(CHECKOUT)},
+            cwd=CHECKOUT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def does(self, *arguments: str, stdin: str = "") -> str:
+        """The output of a command that has to succeed."""
+        ran = self.aw(*arguments, stdin=stdin)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def is_refused(self, *arguments: str, stdin: str = "") -> str:
+        """The errors of a command that has to fail, in one line."""
+        ran = self.aw(*arguments, stdin=stdin)
+        assert ran.returncode == 1, (ran.stdout, ran.stderr)
+        return " ".join(ran.stderr.split())
+
+
+def person(plane: Plane, name: str) -> Person:
+    """A user whom the administrator impersonates, in namespace team-a."""
+    content = yaml.safe_load(plane.kubeconfig.read_text())
+    for user in content["users"]:
+        user["user"]["as"] = name
+    for context in content["contexts"]:
+        context["context"]["namespace"] = TEAM
+    return Person(write_private(plane.folder / f"as-{name}.kubeconfig", yaml.safe_dump(content)))
+
+
+@pytest.fixture(scope="module")
+def module_url(postgres_url: str, database_template: str) -> Iterator[str]:
+    """A database for all tests of this file."""
+    name = f"aw_test_{uuid.uuid4().hex}"
+    yield clone_template(postgres_url, database_template, name)
+    drop_database(postgres_url, name)
+
+
+@pytest.fixture(scope="module")
+def dispatcher(supervisor: Supervisor, fresh: Plane, kubectl: Kubectl, module_url: str) -> Iterator[Process]:
+    """The installed dispatcher; ada and vic have a role of Kubernetes in team-a, olga those of an operator."""
+    apply(kubectl)
+    write_secret(kubectl, module_url)
+    kubectl("create", "namespace", TEAM)
+    for user, role in (("ada", "edit"), ("vic", "view")):
+        kubectl("create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}", "-n", TEAM)
+    operator = ("operators", "--user=olga")
+    kubectl("create", "clusterrolebinding", *operator, "--clusterrole=dispatcher-operator")
+    kubectl("create", "rolebinding", *operator, "--role=dispatcher-operator", "-n", NAMESPACE)
+    running = Pod(supervisor, fresh, kubectl)
+    migration = running.run("migrate")
+    assert migration.wait(60) == 0, migration.log.read_text()
+    process = running.run("dispatcher")
+    until_allowed(kubectl, "ada", "create", "appwrappers.workload.codeflare.dev")
+    until_allowed(kubectl, "vic", "list", "appwrappers.workload.codeflare.dev")
+    until_policies_are_enforced(fresh)
+    yield process
+    process.stop()
+    assert process.exit_code == 0
+
+
+@pytest.fixture(scope="module")
+def ada(fresh: Plane, dispatcher: Process) -> Person:
+    return person(fresh, "ada")
+
+
+def until_allowed(kubectl: Kubectl, user: str, verb: str, resource: str) -> None:
+    """Return once a user may; the controller manager adds the rules of aggregated roles a moment later."""
+    question = {
+        "user": user,
+        "resourceAttributes": {
+            "namespace": TEAM,
+            "verb": verb,
+            "group": resource.partition(".")[2],
+            "resource": resource.partition(".")[0],
+        },
+    }
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": question}
+
+    def is_allowed() -> bool:
+        answer = json.loads(kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(review)))
+        return bool(answer["status"]["allowed"])
+
+    until(is_allowed)
+
+
+def until_policies_are_enforced(plane: Plane) -> None:
+    """Return once the author policy refuses what ada may not wrap."""
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"}}
+    manifest = yaml.safe_dump(appwrapper("of-a-role", item(role)))
+    ada, refusal = person(plane, "ada"), "may not do everything with roles"
+    until(lambda: refusal in ada.aw("submit", "-", "--dry-run", stdin=manifest).stderr)
+
+
+def until_queued(person: Person, name: str) -> None:
+    """Return once the queue shows the AppWrapper with the reason why it waits."""
+
+    def is_queued() -> bool:
+        rows = json.loads(person.does("queue", "-o", "json"))
+        return any(each["reason"] for each in rows if each["name"] == name)
+
+    until(is_queued)
+
+
+def test_user_with_edit_alone_spends_the_afternoon(ada: Person) -> None:
+    trial = appwrapper("trial", item(job("trial", 2)))
+    large = appwrapper("large", item(job("large", 2, cpu="7")), priority=9)
+    assert ada.does("submit", "-", stdin=yaml.safe_dump_all([trial])) == "team-a/trial submitted\n"
+    assert ada.does("wait", "trial", "--for", "running", "--timeout", "1m").endswith("Running on hub\n")
+    ada.does("submit", "-", stdin=yaml.safe_dump(large))
+    ada.does("wait", "large", "--for", "running", "--timeout", "1m")
+    ada.does("submit", "-", stdin=yaml.safe_dump(appwrapper("huge", item(job("huge", 2, cpu="7")))))
+    until_queued(ada, "huge")
+
+    [waits] = json.loads(ada.does("queue", "-o", "json"))
+    assert (waits["name"], waits["user_name"]) == ("huge", TEAM)
+    assert "team-a/huge" in ada.does("explain", "huge")
+    assert "State:" in ada.does("show", "trial")
+    assert {each["name"] for each in json.loads(ada.does("running", "-o", "json"))} == {"trial", "large"}
+    assert ada.does("priority", "5", "huge") == "team-a/huge has priority 5, before 0\n"
+    assert ada.does("hold", "large", "--evict") == "team-a/large held\n"
+    assert ada.does("release", "large") == "team-a/large released\n"
+    assert "kubectl logs -n team-a" in ada.does("logs", "trial", "--commands")
+    ada.does("cancel", "large", "huge")
+    # A kind of an operator, which `edit` does not have by itself.
+    ray = (CHECKOUT / "examples" / "aw-raycluster-glue.yaml").read_text()
+    assert ada.does("submit", "-", stdin=ray) == "team-a/raycluster-glue submitted\n"
+    ada.does("wait", "raycluster-glue", "--for", "running", "--timeout", "1m")
+
+    assert "team-a/trial deleted" in ada.does("cancel", "trial", "raycluster-glue")
+    gone = ada.does("show", "trial", "-o", "json")
+    [told] = json.loads(gone)
+    assert told["state"] == "Deleted"
+    assert {"Dispatched", "Running"} <= {each["reason"] for each in told["events"]}
+
+
+def test_user_with_edit_has_no_rights_beyond_the_namespace(ada: Person) -> None:
+    assert "dispatchqueues" in ada.is_refused("queues", "hold", "default")
+    assert "memberclusters" in ada.is_refused("clusters", "cordon", "east")
+    assert "cannot" in ada.is_refused("queue", "-n", "default")
+    assert "the hub does not allow it" in ada.is_refused("clusters", "list")
+
+
+def test_user_with_view_sees_and_changes_nothing(fresh: Plane, ada: Person) -> None:
+    vic = person(fresh, "vic")
+    ada.does("submit", "-", stdin=yaml.safe_dump(small_job("seen")))
+    assert "State:" in vic.does("show", "seen")
+    assert "cannot delete" in vic.is_refused("cancel", "seen")
+    assert "cannot create" in vic.is_refused("submit", "-", stdin=yaml.safe_dump(small_job("other")))
+    ada.does("cancel", "seen")
+
+
+# --- nobody beside the queue ---------------------------------------------------------------------------------
+
+
+def gpu_job(name: str) -> Json:
+    """A plain Job of one pod with a GPU."""
+    resources = {"requests": GPU, "limits": {"nvidia.com/gpu": "1"}}
+    return changed(job(name), "spec.template.spec.containers.0.resources", resources)
+
+
+def gpu_pod(name: str, **labels: str) -> Json:
+    """A plain pod with a GPU."""
+    bare = changed(pod(name), "spec.containers.0.resources", {"limits": {"nvidia.com/gpu": "1"}})
+    return changed(bare, "metadata.labels", labels)
+
+
+@pytest.fixture
+def queued_devices(ada: Person, kubectl: Kubectl, fresh: Plane) -> Iterator[None]:
+    """Namespace team-a, in which only AppWrappers get devices."""
+    label = "dispatcher.codeflare.dev/devices"
+    kubectl("label", "namespace", TEAM, f"{label}=queued")
+    until(lambda: REFUSED in created(fresh, gpu_pod("probe"), "--dry-run=server"))
+    yield
+    kubectl("label", "namespace", TEAM, f"{label}-")
+
+
+def created(plane: Plane, manifest: Json, *flags: str) -> str:
+    """What kubectl says to ada who creates an object in team-a, in one line."""
+    ran = subprocess.run(  # noqa: S603  # our own
+        [str(plane.kubectl), "--as=ada", "-n", TEAM, "create", "-f", "-", *flags],
+        input=json.dumps(manifest),
+        env=plane.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return " ".join((ran.stdout + ran.stderr).split())
+
+
+def test_devices_are_got_by_the_queue_alone(
+    ada: Person, fresh: Plane, kubectl: Kubectl, queued_devices: None
+) -> None:
+    forged = gpu_pod("forged", **{UID_LABEL: "of-another"})
+    for manifest in (gpu_job("plain"), gpu_pod("plain"), forged):
+        said = created(fresh, manifest)
+        assert f"asks for nvidia.com/gpu {REFUSED}" in said
+        assert "kubectl aw submit FILE" in said
+    served = changed(
+        deployment("served"), "spec.template.spec.containers.0.resources", {"limits": {"nvidia.com/gpu": "1"}}
+    )
+    assert REFUSED in created(fresh, served)
+    assert "created" in created(fresh, job("without"))
+
+    # Neither the gang's Job, nor the pods that the Job controller makes of it, nor those of a DaemonSet are refused.
+    ada.does("submit", "-", stdin=yaml.safe_dump(appwrapper("queued", item(gpu_job("queued")))))
+    ada.does("wait", "queued", "--for", "running", "--timeout", "1m")
+    each = changed(
+        daemonset("each"), "spec.template.spec.containers.0.resources", {"limits": {"nvidia.com/gpu": "1"}}
+    )
+    kubectl("create", "-n", TEAM, "-f", "-", stdin=json.dumps(each))
+    kubectl("wait", "pod", "-l", "app=each", "-n", TEAM, "--for=create", "--timeout=60s")
+
+    said = ada.is_refused("explain", "without")
+    assert "Job team-a/without is not in the queue" in said
+    ada.does("cancel", "queued")
+    kubectl("delete", "daemonset/each", "job/without", "-n", TEAM, "--timeout=60s")
+
+
+# --- who submitted, where the API server cannot write it -----------------------------------------------------
+
+
+def test_user_is_named_by_submit_and_nobody_poses_as_another(
+    ada: Person, fresh: Plane, kubectl: Kubectl
+) -> None:
+    kubectl("apply", "-f", str(CHECKOUT / "manifests" / "submitter-check-policy.yaml"))
+    forged = small_job("forged")
+    forged["metadata"]["annotations"] = {USER_ANNOTATION: "root"}
+    until(lambda: "and you are ada" in created(fresh, forged, "--dry-run=server"))
+
+    foreign = small_job("foreign")
+    foreign["metadata"]["annotations"] = {USER_ANNOTATION: "ada", GROUPS_ANNOTATION: "system:masters"}
+    assert "has a group that you are not in" in created(fresh, foreign)
+    suspended = appwrapper("named", item(job("named")), suspend=True)
+    ada.does("submit", "-", stdin=yaml.safe_dump(suspended))
+    found = kubectl.get("aw", "named", "-n", TEAM)
+    assert found["metadata"]["annotations"][USER_ANNOTATION] == "ada"
+    assert by_hand(ada, fresh, changed(suspended, "metadata.name", "by-hand")).endswith("by-hand created")
+    assert kubectl.get("aw", "by-hand", "-n", TEAM)["metadata"]["annotations"][USER_ANNOTATION] == "ada"
+    assert "created" in created(fresh, changed(suspended, "metadata.name", "unnamed"))
+    refused = subprocess.run(  # noqa: S603  # our own
+        [str(fresh.kubectl), "-n", TEAM, "annotate", "aw", "unnamed", f"{USER_ANNOTATION}=root"],
+        env=fresh.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "cannot be added, changed or removed" in " ".join(refused.stderr.split())
+    ada.does("cancel", "named", "by-hand", "unnamed")
+    kubectl("delete", "-f", str(CHECKOUT / "manifests" / "submitter-check-policy.yaml"))
+
+
+def by_hand(person: Person, plane: Plane, manifest: Json) -> str:
+    """What the command of docs/history.md for other tools says, typed by a person for this file."""
+    page = (CHECKOUT / "docs" / "history.md").read_text(encoding="utf-8")
+    command = page[page.index("kubectl annotate --local") :].partition("```")[0]
+    file = plane.folder / "train.yaml"
+    file.write_text(yaml.safe_dump(manifest))
+    ran = subprocess.run(  # noqa: S603  # our own page
+        ["bash", "-ec", command.replace("train.yaml", str(file))],  # noqa: S607
+        env={
+            **plane.environment,
+            "PATH": f"{build.ensure().kubectl.parent}:{os.environ['PATH']}",
+            "KUBECONFIG": str(person.kubeconfig),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+# --- operators -----------------------------------------------------------------------------------------------
+
+
+def test_operator_adds_a_member_where_the_dispatcher_reads_it(
+    fresh: Plane, kubectl: Kubectl, dispatcher: Process
+) -> None:
+    olga = person(fresh, "olga")
+    out = olga.does("clusters", "add", "east", "--member-kubeconfig", str(fresh.kubeconfig), "--yes")
+    assert f"Secret {NAMESPACE}/cluster-east created" in out
+    stored = kubectl.get("secret", "cluster-east", "-n", NAMESPACE)["data"]["kubeconfig"]
+    assert yaml.safe_load(base64.b64decode(stored))["kind"] == "Config"
+    said = olga.is_refused(
+        "clusters", "add", "west", "--member-kubeconfig", str(fresh.kubeconfig), "-n", TEAM
+    )
+    assert f"runs in namespace {NAMESPACE}, and reads no Secret of {TEAM}: nothing was written" in said
+    assert f"Secret {NAMESPACE}/cluster-east removed" in olga.does("clusters", "remove", "east", "--force")
