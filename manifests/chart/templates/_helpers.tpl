@@ -39,3 +39,19 @@ securityContext:
 {{- if eq $kind.group "" }}{{ $known = dict "verbs" (get (index . 1) $kind.resource | default $known.verbs) }}{{ end -}}
 - {apiGroups: [{{ $kind.group | quote }}], resources: [{{ $kind.resource }}], verbs: {{ $known.verbs }}}
 {{- end }}
+
+{{/* The settings of `tenants`, by variable; a bound that is null is left out. */}}
+{{- define "dispatcher.bounds" -}}
+{{- $tenants := .Values.tenants -}}
+{{- if not (kindIs "invalid" $tenants.maxPriority) }}
+DISPATCHER_MAX_PRIORITY: {{ int64 $tenants.maxPriority | toString | quote }}
+{{- end }}
+{{- if not (kindIs "invalid" $tenants.maxPrioritySlope) }}
+DISPATCHER_MAX_PRIORITY_SLOPE: {{ $tenants.maxPrioritySlope | toString | quote }}
+{{- end }}
+DISPATCHER_QUEUED_PER_NAMESPACE: {{ int64 $tenants.queuedPerNamespace | toString | quote }}
+DISPATCHER_QUEUE_ACCESS: {{ $tenants.queueAccess }}
+{{- if ne $tenants.submitter "namespace" }}
+DISPATCHER_SUBMITTER: annotation
+{{- end }}
+{{- end }}
