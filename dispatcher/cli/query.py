@@ -39,6 +39,7 @@ from dispatcher.errors import (
     StoreUnavailable,
     TryAgain,
 )
+from dispatcher.packages import is_installed, missing
 from dispatcher.store.reports import Report, Reports, Window, reports
 
 if TYPE_CHECKING:

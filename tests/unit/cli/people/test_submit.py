@@ -296,7 +296,7 @@ async def test_misspelt_field_of_an_object_is_told_before_anything_is_created(
         'dispatcher: team-a/train: Job/train: unknown field "spec.paralellism"; did you mean parallelism? Nothing was '
         "created\n",
     )
-    [dry] = hub.requests("POST", COLLECTION)
+    [dry] = hub.requests("POST", "/apis/batch/v1/namespaces/team-a/jobs")
     assert dict(dry.query) == {"dryRun": "All", "fieldValidation": "Strict"}
     assert dry.body["metadata"] == {"name": "train", "namespace": "team-a"}
 
