@@ -102,8 +102,7 @@ class QueueCycles:
             if now < until and self._cache.get(uid) is record
         }
         changes, surplus = self._cache.pending_queue.changes_for(self._planner, now), self._cache.surplus()
-        rules = QueueRules(rules.forest, rules.selected, rules.usage)
-        return self._plan(changes, surplus, self._holders_of(snapshots), rules, snapshots, now)
+        return self._plan(changes, surplus, self._holders_of(snapshots), rules.selected, snapshots, now)
 
     def _plan(
         self,
@@ -147,6 +146,8 @@ class QueueCycles:
         now: datetime,
     ) -> Steps[None]:
         """Plan one queued gang, or none, as if no other waited; changes copies of the snapshots only.
+
+        The `rules` are those that are `selected` for a plan.
 
         If gangs that hold capacity cause an exception, which is none of this function then, these are set aside from
         then on (logged).

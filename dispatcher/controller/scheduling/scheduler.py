@@ -276,7 +276,11 @@ class Scheduler:
         else:
             active = await slices.run(self._queue_cycles.active_in_steps(copies_of(snapshots)))
             alone = partial(
-                self._queue_cycles.plan_alone, rules=queues, active=active, snapshots=snapshots, now=now
+                self._queue_cycles.plan_alone,
+                rules=queues.selected,
+                active=active,
+                snapshots=snapshots,
+                now=now,
             )
             await self._beside(alone(None), slices)
         culprits = await self._beside(culprits_in_steps(pending.in_cycles(), alone), slices)

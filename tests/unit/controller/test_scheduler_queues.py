@@ -9,10 +9,14 @@ from traceback import walk_stack
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from dispatcher.api.selector import parse_selector
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH
+from dispatcher.controller.scheduling.queue_cycles import QueueCycles
 from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
+from dispatcher.core.model import incremental
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
 from dispatcher.core.queues.forest import Forest
@@ -27,6 +31,7 @@ from dispatcher.core.queues.queue import (
     StopPolicy,
     WithinQueue,
 )
+from dispatcher.core.scheduling.cycle.cycle import Impossible, Placed
 from dispatcher.core.scheduling.sharing.gangs import RecentUse
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.errors import StoreUnavailable
@@ -119,6 +124,20 @@ async def test_gangs_go_as_far_as_their_queues_have_quota(world: World) -> None:
     assert world.store.batches == [[("one", "dispatched"), ("two", "blocked"), ("three", "blocked")]]
     told = {record.name: record.pending.reason for record in world.cache.records() if record.pending}
     assert told == {"two": "InsufficientQuota", "three": "QueueNotFound"}
+
+
+async def test_labels_of_namespaces_that_change_during_a_plan_count_in_the_next_one(world: World) -> None:
+    put(world, "waits", 1, "b")
+    scheduler_of(world)  # its cluster is ready
+    namespaces = {"default": {"team": "b"}}
+    rules = QueueRules(Forest.of([Queue("b", namespace_selector=parse_selector("team=b", ""))]), namespaces)
+    cycles = QueueCycles(world.cache)
+    for outcome in (Placed, Impossible):
+        steps = cycles.plan_in_steps(rules, HubAlone(world.cluster).snapshots(()), at(START))
+        namespaces.clear()
+        (found,) = incremental.run(steps).others
+        assert isinstance(found, outcome)
+        world.cache.put(replace(found.record, version=found.record.version + 1))
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,14 @@ class QueueRules(Struct, frozen=True):
     usage: RecentUse = field(default_factory=dict)
 
     @property
-    def selected(self) -> Mapping[str, Mapping[str, str]]:
-        """The labels of namespaces as far as they decide something: a copy, empty if every queue serves them all."""
+    def selected(self) -> QueueRules:
+        """The rules of this moment for a plan: with a copy of the labels as far as they decide something.
+
+        There are none if every queue serves all namespaces.
+        """
         places = self.forest.places.values()
         are_asked = any(place.namespace_selectors or place.is_selective for place in places)
-        return dict(self.namespaces) if are_asked else {}
+        return QueueRules(self.forest, dict(self.namespaces) if are_asked else {}, self.usage)
 
 
 class _Quiet(Struct, frozen=True):
@@ -81,16 +84,16 @@ class QueuePlanner:
         """The outcomes of a cycle that change a record, and those of drained queues, in the order of the decisions.
 
         `changes` are those of the pending queue since the last call. `active` must be the same object as in the last
-        call if no gang in it has changed. All steps must run, one cycle at a time.
+        call if no gang in it has changed. The labels in `rules` must not change later (`selected`). All steps must
+        run, one cycle at a time.
         """
         self.failures = ()
         yield from self._take_in(changes, now)
-        known = QueueRules(rules.forest, rules.selected, rules.usage)
-        if not changes.records and self._is_as_before(known, active, snapshots, now):
+        if not changes.records and self._is_as_before(rules, active, snapshots, now):
             return []
         self._quiet = None
         self._budget.begin()
-        facts = QueueFacts(rules.forest, self._queued, active, now, known.namespaces, rules.usage)
+        facts = QueueFacts(rules.forest, self._queued, active, now, rules.namespaces, rules.usage)
         cycle = yield from QueueCycle.begin_in_steps(
             facts, snapshots, self._failed, self._backfills, self._budget, self._standing
         )
@@ -102,7 +105,7 @@ class QueuePlanner:
         if not news and not self._queued.has_slopes and not self._budget.has_left_out:
             changes_at = next_change(facts), self._backfills.next_change(now)
             until = min((each for each in changes_at if each is not None), default=None)
-            self._quiet = _Quiet(known, active, snapshots, until)
+            self._quiet = _Quiet(rules, active, snapshots, until)
         return news
 
     def _take_in(self, changes: Changes, now: datetime) -> Steps[None]:

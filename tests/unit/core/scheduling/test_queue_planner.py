@@ -137,7 +137,7 @@ class Life:
 
     def _cycle(self) -> None:
         world, now = self.world, self.world.now
-        rules = QueueRules(self.forest, world.namespaces, self.usage)
+        rules = QueueRules(self.forest, world.namespaces, self.usage).selected
         snapshots = self.known.of(world)
         news = run(
             self.planner.news_in_steps(
