@@ -241,12 +241,10 @@ class TimedScheduler(Scheduler):
 
     deciding = 0.0
 
-    async def _plan(
-        self, snapshots: Mapping[str, ClusterSnapshot], now: datetime, slices: Slices
-    ) -> Sequence[NewOutcome]:
+    async def _plan(self, snapshots: Mapping[str, ClusterSnapshot], now: datetime) -> Sequence[NewOutcome]:
         started = time.process_time()
         try:
-            return await super()._plan(snapshots, now, slices)
+            return await super()._plan(snapshots, now)
         finally:
             self.deciding += time.process_time() - started
 

@@ -50,7 +50,7 @@ from dispatcher.controller.upkeep.outlook_keeper import OutlookKeeper
 from dispatcher.controller.upkeep.queue_status_writer import QueueStatusWriter
 from dispatcher.controller.upkeep.restore_recovery import RestoreRecovery
 from dispatcher.controller.upkeep.snapshot_keeper import SnapshotKeeper
-from dispatcher.controller.upkeep.takeover import ConcernedAppWrappers, FirstPolicies, for_each, load
+from dispatcher.controller.upkeep.takeover import ConcernedAppWrappers, FirstPolicies, load
 from dispatcher.controller.upkeep.usage_keeper import UsageKeeper
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.labels import ChangedClasses
@@ -463,7 +463,7 @@ class Session:
             tasks.create_task(self._restore_recovery.run(), name="restore-recovery")
         self._first_policies.begin()
         await self._usage.refresh()  # or the first cycle would order gangs as if nobody had used anything
-        await for_each(self._cache.uids(), self._queue.add, Slices(time.monotonic))
+        await Slices(time.monotonic).for_each(self._cache.uids(), self._queue.add)
         tasks.create_task(self._first_policies.read(), name="first-policies")
         tasks.create_task(self._intake.run(), name="intake")
         tasks.create_task(self._scheduler.run(), name="scheduler")
@@ -514,7 +514,7 @@ class Session:
             self._cache.occupied(),
             await store.seen_members(),
         )
-        await for_each(self._cache.records(), self._cluster.track, slices)
+        await slices.for_each(self._cache.records(), self._cluster.track)
 
     def _start_author_check(self, tasks: asyncio.TaskGroup) -> None:
         if self._authors is not None:
@@ -527,7 +527,7 @@ class Session:
     async def _take_in(self) -> None:
         """Take in the AppWrappers that the database does not know."""
         new = (view.uid for view in self._informer.views() if not self._is_taken_in(view.uid))
-        await for_each(new, self._intake.add, Slices(time.monotonic))
+        await Slices(time.monotonic).for_each(new, self._intake.add)
         await self._intake.take_in_all()
 
     # --- what it shows -----------------------------------------------------------------------------------------

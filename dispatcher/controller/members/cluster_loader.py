@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from dispatcher import log
@@ -75,23 +76,20 @@ class ClusterLoader:
         slices, cluster = Slices(self._monotonic), self._clusters.get(name)
         if cluster is None:
             self._loaded.pop(name, None)
-            await slices.run(self._cache.charge_anew(name))
+            await self._cache.charge_anew(name, slices)
         elif self._loaded.get(name) is not cluster:
-            await slices.run(self._cache.charge_anew(name))
+            await self._cache.charge_anew(name, slices)
             await self._track_gangs(cluster, slices)
             # If the connection was replaced meanwhile, the new cluster is queued, too.
             self._loaded[name] = cluster
             cluster.is_loaded = True
             self._wake_dispatch()
-        for record in self._cache.records_in(name):
-            self._wake(record.uid)
-            await slices.give_way()
+        await slices.for_each([record.uid for record in self._cache.records_in(name)], self._wake)
 
     async def _track_gangs(self, cluster: Cluster, slices: Slices) -> None:
         """Have the cluster track the current objects of its gangs, and recount the pods of all known AppWrappers."""
-        for uid in [record.uid for record in self._cache.records_in(cluster.name)]:
-            self._track_safely(cluster, uid)
-            await slices.give_way()
+        uids = [record.uid for record in self._cache.records_in(cluster.name)]
+        await slices.for_each(uids, partial(self._track_safely, cluster))
         cluster.recount_claims()
 
     def _track_safely(self, cluster: Cluster, uid: str) -> None:

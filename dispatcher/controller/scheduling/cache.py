@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from dispatcher import log
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.growth import PodsByTemplate
-from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.queue import Access
@@ -104,17 +104,13 @@ class Cache:
         )
         (self._grown.add if has_grown else self._grown.discard)(record.uid)
 
-    def withhold(self, uids: Collection[str]) -> Steps[None]:
+    async def withhold(self, uids: Collection[str], slices: Slices) -> None:
         """Keep these AppWrappers, and no others, out of the pending queue: they may run already in an unknown cluster.
 
-        Records that are put after the first step are queued correctly; the others are by the last step.
+        Records that are put meanwhile are queued correctly; the others are at the end.
         """
         before, self._withheld = self._withheld, frozenset(uids)
-        for part in in_parts(before ^ self._withheld):
-            for uid in part:
-                if uid in self._records:
-                    self._enqueue(self._records[uid])
-            yield
+        await slices.for_each(before ^ self._withheld, self._enqueue_anew)
 
     def follow_terms(self) -> None:
         """Have the ledgers compare the queued gangs with pods, before snapshots of them are taken."""
@@ -134,27 +130,34 @@ class Cache:
         """Note that the cluster may have objects of the current attempt from now on."""
         self._unsent.pop(uid, None)
 
-    def growing_in_steps(self, is_wanted: Callable[[Record], bool]) -> Steps[list[Growing]]:
+    async def growing(self, is_wanted: Callable[[Record], bool], slices: Slices) -> list[Growing]:
         """The gangs with pods that wait behind the gate, or with a growth request in the record; O(their number).
 
-        They may change between steps: a decision about what a gang was is not committed.
+        They may change between slices: a decision about what a gang was is not committed.
         """
         found: list[Growing] = []
-        with_gated = (uid for ledger in self._ledgers.values() for uid in ledger.with_gated())
-        for uid in sorted({*self._requesting, *with_gated}):
+
+        def look(uid: str) -> None:
             record = self._records.get(uid)
-            ledger = self._ledgers.get(record.attempt.cluster) if record and record.attempt else None
-            if record is None or ledger is None or record.phase not in ACTIVE or not is_wanted(record):
-                continue
-            try:
-                growing = Growing.of(record, ledger)
-                if record.growth_request is not None or growing.has_waiting:
-                    found.append(growing)
-            except Exception as error:  # noqa: BLE001  # one gang must not end the pass of the others
-                failure = Failure.of(uid, error)
-                log.internal_error("growth", failure.error, appwrapper=uid)
-            yield
+            if record is not None and record.phase in ACTIVE and is_wanted(record):
+                found.extend(self._growing_of(record))
+
+        with_gated = (uid for ledger in self._ledgers.values() for uid in ledger.with_gated())
+        await slices.for_each(sorted({*self._requesting, *with_gated}), look)
         return found
+
+    def _growing_of(self, record: Record) -> list[Growing]:
+        """The growth of an active gang; none if it has none, or if that raises an exception (logged)."""
+        ledger = self._ledgers.get(record.attempt.cluster) if record.attempt else None
+        if ledger is None:
+            return []
+        try:
+            growing = Growing.of(record, ledger)
+            return [growing] if record.growth_request is not None or growing.has_waiting else []
+        except Exception as error:  # noqa: BLE001  # one gang must not end the pass of the others
+            failure = Failure.of(record.uid, error)
+            log.internal_error("growth", failure.error, appwrapper=record.uid)
+            return []
 
     def surplus(self) -> dict[str, Surplus]:
         """The surplus of active gangs that grew, by the uid of the AppWrapper.
@@ -172,14 +175,13 @@ class Cache:
         }
         return found
 
-    def prepare_surplus(self) -> Steps[None]:
-        """Find the surplus of each gang that changed, in steps of one gang, so that `surplus` finds it done."""
-        for uid in sorted(self._grown):
-            if uid in self._grown:
-                before = self._surplus.get(uid)
-                self._surplus_of(uid)
-                if self._surplus.get(uid) is not before:
-                    yield
+    async def prepare_surplus(self, slices: Slices) -> None:
+        """Find the surplus of each gang that changed, so that `surplus` finds it done."""
+        await slices.for_each(sorted(self._grown), self._prepare_surplus_of)
+
+    def _prepare_surplus_of(self, uid: str) -> None:
+        if uid in self._grown:
+            self._surplus_of(uid)
 
     def _is_known(self, uid: str) -> bool:
         known, record = self._surplus.get(uid), self._records[uid]
@@ -257,17 +259,21 @@ class Cache:
         """The names of the clusters that have, or will have, objects of AppWrappers, and the hub's."""
         return set(map(self.cluster_of, self._records))
 
-    def charge_anew(self, cluster: str) -> Steps[None]:
+    async def charge_anew(self, cluster: str, slices: Slices) -> None:
         """Reserve the demand of the gangs in a cluster again, after its ledger was replaced or dropped.
 
-        Until the last step the ledger lacks some reservations; those of records that are put meanwhile are right.
+        Until the end the ledger lacks some reservations; those of records that are put meanwhile are right.
         """
-        for part in in_parts([record.uid for record in self.records_in(cluster)]):
-            for uid in part:
-                self._charged.pop(uid, None)
-                if uid in self._records:
-                    self._charge(self._records[uid])
-            yield
+        await slices.for_each([record.uid for record in self.records_in(cluster)], self._charge_anew)
+
+    def _charge_anew(self, uid: str) -> None:
+        self._charged.pop(uid, None)
+        if uid in self._records:
+            self._charge(self._records[uid])
+
+    def _enqueue_anew(self, uid: str) -> None:
+        if uid in self._records:
+            self._enqueue(self._records[uid])
 
     def _file(self, before: Record | None, after: Record | None) -> None:
         if before is not None and before.attempt is not None:

@@ -1,7 +1,8 @@
 """Grants growth of running gangs: gathers the facts, lets the core decide, and commits.
 
-A pass costs nothing while no gang has pods that wait for a grant. The grants of one gang are one commit. The reconciler
-removes the gates of granted pods: the granter wakes it for each record that it committed.
+A pass costs nothing while no gang has pods that wait for a grant. It decides beside the event loop, on values that were
+gathered on the loop; what changed meanwhile is checked before the commit. The grants of one gang are one commit. The
+reconciler removes the gates of granted pods: the granter wakes it for each record that it committed.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from msgspec.structs import replace
 from dispatcher import log
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
+from dispatcher.controller.scheduling.planner import Planner
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.core.model import incremental
 from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.record import Change
+from dispatcher.core.model.record import Change, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cycle.isolation import copies_of
@@ -31,6 +32,7 @@ from dispatcher.core.scheduling.growth.grants import (
     change_of,
     decide_in_steps,
     goes_first,
+    still_fitting,
 )
 from dispatcher.core.scheduling.growth.growth_turns import asked_at
 from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
@@ -39,12 +41,17 @@ from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.core.scheduling.sharing.quota_reservations import QuotaReservations
 from dispatcher.probes import Metrics
 
+Snapshots = Mapping[str, ClusterSnapshot]
+
 
 class ActiveGangs(Protocol):
     """Where a pass gets the gangs that hold capacity."""
 
-    def active_in_steps(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[Sequence[ActiveGang]]:
-        """Every gang that holds capacity, as queues see it, with its surplus in parts; changes the snapshots."""
+    def active_in_steps(self, snapshots: Snapshots) -> Steps[Sequence[ActiveGang]]:
+        """Every gang that holds capacity, as queues see it, with its surplus in parts; changes the snapshots.
+
+        The gangs are those of the moment of the call.
+        """
 
 
 class GrowthGranter:
@@ -55,6 +62,7 @@ class GrowthGranter:
         cache: Cache,
         committer: Committer,
         active: ActiveGangs,
+        planner: Planner,
         on_decided: Callable[[str], None],
         metrics: Metrics,
         starvation_bound: timedelta,
@@ -63,47 +71,84 @@ class GrowthGranter:
         self._cache = cache
         self._committer = committer
         self._active = active
+        self._planner = planner
         self._on_decided = on_decided
         self._metrics = metrics
         self._without_queues = starvation_bound, strategy
 
-    def growing_in_steps(self, forest: Forest | None, *, before_the_cycle: bool) -> Steps[list[Growing]]:
+    async def growing(
+        self, forest: Forest | None, slices: Slices, *, before_the_cycle: bool
+    ) -> list[Growing]:
         """The gangs that grow: all of them, or `before_the_cycle` those of queues that grant growth first."""
-        return self._cache.growing_in_steps(lambda record: not before_the_cycle or goes_first(record, forest))
+
+        def is_wanted(record: Record) -> bool:
+            return not before_the_cycle or goes_first(record, forest)
+
+        return await self._cache.growing(is_wanted, slices)
 
     async def decide(
         self,
         growing: Sequence[Growing],
         queues: QueueRules | None,
-        snapshots: Mapping[str, ClusterSnapshot],
+        snapshots_of: Callable[[], Snapshots],
         now: datetime,
-        slices: Slices,
     ) -> bool:
-        """Decide about these gangs, and commit what is new. Grants are taken from the snapshots.
+        """Decide about these gangs, and commit what is new. `snapshots_of` returns the clusters of the moment.
 
-        `queues` is None if none is declared. Returns false if a grant is to be decided again, because its record
-        changed meanwhile.
+        `queues` is None if none is declared. Returns false if a grant is to be decided again, because its record or its
+        cluster changed meanwhile.
         """
-        pending, backfills = self._cache.pending_queue, self._cache.backfills
-        forest, usage = (None, {}) if queues is None else (queues.forest, queues.usage)
-        active: Sequence[ActiveGang] = ()
-        reservations = dict(backfills.room.reservations)
-        quota = QuotaReservations.of(backfills.quota.state).at(now)
-        if forest is not None:
-            active = await slices.run(self._active.active_in_steps(snapshots))
-        waiting = await slices.run(WaitingGangs.of(list(pending), forest, now, reservations))
-        namespaces = {} if queues is None else queues.namespaces
-        facts = GrantFacts(
-            forest, active, waiting, now, reservations, usage, quota, namespaces, *self._without_queues
-        )
-        grants = await slices.run(_decide_without_culprits(growing, facts, snapshots))
-        changes = {each.record.uid: change for each in grants if (change := _change_safely(each, now))}
+        snapshots = snapshots_of()
+        before = copies_of(snapshots)  # the plan takes from the snapshots
+        grants = await self._planner.run(self._plan(growing, queues, snapshots, now))
+        right = self._still_right(grants, growing, before, snapshots_of, now)
+        changes = {each.record.uid: change for each in right if (change := _change_safely(each, now))}
         committed = {record.uid for record in await self._committer.commit_all(list(changes.values()))}
         for uid in committed:
             self._on_decided(uid)
         self._observe((each for each in grants if each.record.uid in committed), now)
+        tried = {each.record.uid for each in right}
         lost = [each.record for each in grants if each.pods and each.record.uid not in committed]
-        return all(self._cache.get(record.uid) is record for record in lost)
+        return all(each.uid in tried and self._cache.get(each.uid) is each for each in lost)
+
+    def _plan(
+        self, growing: Sequence[Growing], queues: QueueRules | None, snapshots: Snapshots, now: datetime
+    ) -> Steps[list[Grant]]:
+        """The decisions, on the gangs and queues of this moment; the steps read nothing of the cache."""
+        backfills, queued = self._cache.backfills, list(self._cache.queued())
+        rules = QueueRules(Forest()) if queues is None else queues.selected
+        facts = GrantFacts(
+            None if queues is None else rules.forest,
+            (),
+            WaitingGangs(),
+            now,
+            dict(backfills.room.reservations),
+            rules.usage,
+            QuotaReservations.of(backfills.quota.state).at(now),
+            rules.namespaces,
+            *self._without_queues,
+        )
+        active = None if queues is None else self._active.active_in_steps(snapshots)
+        return _grants_in_steps(growing, facts, queued, active, snapshots)
+
+    def _still_right(
+        self,
+        grants: Sequence[Grant],
+        growing: Sequence[Growing],
+        before: Snapshots,
+        snapshots_of: Callable[[], Snapshots],
+        now: datetime,
+    ) -> Sequence[Grant]:
+        """The decisions about gangs that have not changed since, and whose pods still fit their clusters.
+
+        Nothing is placed again if the clusters are as they were `before` the plan. The caller must not await anything
+        between this check and the commit.
+        """
+        current = [each for each in grants if self._cache.get(each.record.uid) is each.record]
+        if not any(each.pods for each in current):
+            return current
+        snapshots = snapshots_of()
+        return current if snapshots == before else still_fitting(current, growing, snapshots, now)
 
     def _observe(self, grants: Iterable[Grant], now: datetime) -> None:
         for grant in grants:
@@ -112,8 +157,22 @@ class GrowthGranter:
                 self._metrics.growth_grant_seconds.observe(max(0.0, waited.total_seconds()))
 
 
+def _grants_in_steps(
+    growing: Sequence[Growing],
+    facts: GrantFacts,
+    queued: Sequence[Record],
+    active: Steps[Sequence[ActiveGang]] | None,
+    snapshots: Snapshots,
+) -> Steps[list[Grant]]:
+    """The decisions by these facts, to which the gangs that hold capacity and those that wait are added."""
+    held = () if active is None else (yield from active)
+    waiting = yield from WaitingGangs.of(queued, facts.forest, facts.now, facts.reservations)
+    facts = replace(facts, active=held, waiting=waiting)
+    return (yield from _decide_without_culprits(growing, facts, snapshots))
+
+
 def _decide_without_culprits(
-    growing: Sequence[Growing], facts: GrantFacts, snapshots: Mapping[str, ClusterSnapshot]
+    growing: Sequence[Growing], facts: GrantFacts, snapshots: Snapshots
 ) -> Steps[list[Grant]]:
     """As `decide_in_steps`; if it raises, the decisions about the gangs that do not raise alone (logged).
 
@@ -132,12 +191,11 @@ def _decide_without_culprits(
     left = []
     for each in growing:
         try:
-            incremental.run(decide_in_steps([each], plain, copies_of(before)))
+            yield from decide_in_steps([each], plain, copies_of(before))
             left.append(each)
         except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the pass of the others
             failure = Failure.of(each.record.uid, error)
             log.internal_error("growth", failure.error, appwrapper=failure.uid)
-        yield
     if len(left) == len(growing):
         log.internal_error("growth", first)
     return (yield from decide_in_steps(left, plain, before))

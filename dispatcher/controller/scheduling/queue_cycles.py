@@ -216,25 +216,16 @@ class QueueCycles:
 
     def awaited_room_in_steps(
         self, snapshots_of: Callable[[], Mapping[str, ClusterSnapshot]], now: datetime
-    ) -> Steps[frozenset[str]]:
-        """As `awaited_growth` where no queues are declared: a gang waits for nothing but room there."""
+    ) -> Steps[frozenset[str]] | None:
+        """As `awaited_growth` where no queues are declared: a gang waits for nothing but room there.
+
+        None if no gang has grown, or none waits. The steps read nothing of the cache.
+        """
         surplus = self._cache.surplus()
-        if not surplus:
-            return frozenset()
-        waiting = [
-            each
-            for each in self._cache.queued()
-            if each.pending and each.pending.reason == INSUFFICIENT and is_eligible(each, now)
-        ]
-        if not waiting:
-            return frozenset()
-        snapshots = snapshots_of()
-        grown = (record for uid in surplus if (record := self._cache.get(uid)) is not None)
-        active = [gang for record in grown if (gang := _active(record, snapshots)) is not None]
-        in_parts = Parts()
-        parts = yield from in_parts.in_steps(active, surplus)
-        _log_failures([*in_parts.failures, *(yield from split(by_gang(parts), snapshots))])
-        return (yield from awaited_room(parts, waiting, snapshots))
+        if not surplus or not any(_waits_for_room(each, now) for each in self._cache.queued()):
+            return None
+        grown = [record for uid in surplus if (record := self._cache.get(uid)) is not None]
+        return _awaited_room(list(self._cache.queued()), grown, surplus, snapshots_of(), now)
 
     def _with_surplus(self, surplus: Mapping[str, Surplus]) -> Steps[Sequence[ActiveGang]]:
         """The active gangs, those with surplus pods in parts; the same object as long as nothing of it changes."""
@@ -260,6 +251,25 @@ class QueueCycles:
         active = yield from active_gangs(holders.records, snapshots, self._aside)
         active.sort(key=lambda each: (each.dispatched_at, each.record.uid))
         self._active, self._active_of = active, holders.version
+
+
+def _awaited_room(
+    queued: Sequence[Record],
+    grown: Iterable[Record],
+    surplus: Mapping[str, Surplus],
+    snapshots: Mapping[str, ClusterSnapshot],
+    now: datetime,
+) -> Steps[frozenset[str]]:
+    active = yield from active_gangs(grown, snapshots)
+    in_parts = Parts()
+    parts = yield from in_parts.in_steps(active, surplus)
+    _log_failures([*in_parts.failures, *(yield from split(by_gang(parts), snapshots))])
+    waiting = (each for each in queued if _waits_for_room(each, now))
+    return (yield from awaited_room(parts, waiting, snapshots))
+
+
+def _waits_for_room(record: Record, now: datetime) -> bool:
+    return record.pending is not None and record.pending.reason == INSUFFICIENT and is_eligible(record, now)
 
 
 def active_gangs(

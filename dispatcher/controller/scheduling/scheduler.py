@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -54,8 +54,6 @@ from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.sharing.news import NewOutcome, outcome_of
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.probes import Metrics
-
-T = TypeVar("T")
 
 MOST_TELLING: Final = 1.0
 """Seconds, at most, in which a cycle still commits pending reasons although a new cycle is due."""
@@ -136,6 +134,7 @@ class Scheduler:
             cache,
             committer,
             self._queue_cycles,
+            self._planner,
             on_decided,
             metrics,
             rules.starvation_bound,
@@ -201,31 +200,31 @@ class Scheduler:
         queues = self._lookups.queues()
         forest = None if queues is None else queues.forest
         slices = Slices(self._monotonic)
-        growing = await slices.run(self._growth.growing_in_steps(forest, before_the_cycle=before_the_cycle))
+        growing = await self._growth.growing(forest, slices, before_the_cycle=before_the_cycle)
         if growing:
-            await slices.run(self._cache.prepare_surplus())
-            snapshots = self._snapshots()
-            if not await self._growth.decide(growing, queues, snapshots, self._now(), slices):
+            await self._cache.prepare_surplus(slices)
+            if not await self._growth.decide(growing, queues, self._snapshots, self._now()):
                 self.wake()
 
     async def _decide_on_queue(self) -> None:
         pending = self._cache.pending_queue
-        await Slices(self._monotonic).run(self._cache.prepare_surplus())
+        await self._cache.prepare_surplus(Slices(self._monotonic))
         for _ in range(MOST_LOOKUPS):
             if await self._known.get_ready(pending.requirements()):
                 break
         now = self._now()  # a gang that arrived while the cycle waited must not be dispatched before that
-        begun, slices = self._monotonic(), Slices(self._monotonic)
-        batches, before = await self._plan_without_culprits(now, slices)
+        begun = self._monotonic()
+        batches, before = await self._plan_without_culprits(now)
         self._planned_at = now
         # A cycle that plans for seconds also commits pending reasons for as long, or none would ever be committed.
-        enough = self._monotonic() + min(self._monotonic() - begun, MOST_TELLING) * bool(slices.pauses)
+        enough = self._monotonic() + min(self._monotonic() - begun, MOST_TELLING)
         while batches:
             batch = batches.popleft()
-            await self._decide(batch, before, now, slices)
+            await self._decide(batch, before, now)
             is_news = self._wake.is_set() and self._monotonic() >= enough
             if is_news and not any(isinstance(each, Placed) for each in batch):
                 break  # a new cycle is due, and commits the pending reasons that are left
+        slices = Slices(self._monotonic)
         while batches:  # freeing all batches at once takes long
             batches.popleft()
             await slices.give_way()
@@ -238,7 +237,7 @@ class Scheduler:
             self.wake()
 
     async def _plan_without_culprits(
-        self, now: datetime, slices: Slices
+        self, now: datetime
     ) -> tuple[deque[list[NewOutcome]], Mapping[str, ClusterSnapshot]]:
         """The news of a cycle in batches, and the snapshots before it.
 
@@ -248,19 +247,26 @@ class Scheduler:
             snapshots = self._snapshots()
             before = copies_of(snapshots)  # the plan takes from the snapshots
             try:
-                # No name for the news: the last reference to a decision is in its batch.
-                news = _in_batches(await self._plan(snapshots, now, slices), len(snapshots))
-                return await slices.run(news), before
+                return await self._batches_of(await self._plan(snapshots, now), len(snapshots)), before
             except (errors.StoreError, MemoryError):
                 raise
             except Exception:
                 self._queue_cycles.forget()
-                if not await self._bar_culprits(before, now, slices):
+                if not await self._bar_culprits(before, now):
                     raise
 
-    async def _bar_culprits(
-        self, snapshots: Mapping[str, ClusterSnapshot], now: datetime, slices: Slices
-    ) -> bool:
+    async def _batches_of(self, news: Sequence[NewOutcome], clusters: int) -> deque[list[NewOutcome]]:
+        """The news of a cycle in batches: in queue order if one batch holds them all, else placed gangs first.
+
+        All changes of a long queue at once would block the event loop for seconds. The more clusters there are, the
+        more rejections each pending gang has, and the smaller is a batch.
+        """
+        size = max(LEAST_BATCH, min(LARGEST_BATCH, MOST_REJECTIONS // max(1, clusters)))
+        if len(news) <= size:
+            return deque([[*news]] if news else [])
+        return await self._planner.run(_in_batches(news, size))
+
+    async def _bar_culprits(self, snapshots: Mapping[str, ClusterSnapshot], now: datetime) -> bool:
         """Bar the queued gangs that end a plan, and set aside the running ones (logged); false if there are none."""
         queues, rules, pending = self._lookups.queues(), self._rules, self._cache.pending_queue
         aside = set(self._queue_cycles.aside)
@@ -274,7 +280,7 @@ class Scheduler:
                 access=pending.access,
             )
         else:
-            active = await slices.run(self._queue_cycles.active_in_steps(copies_of(snapshots)))
+            active = await self._planner.run(self._queue_cycles.active_in_steps(copies_of(snapshots)))
             alone = partial(
                 self._queue_cycles.plan_alone,
                 rules=queues.selected,
@@ -282,8 +288,8 @@ class Scheduler:
                 snapshots=snapshots,
                 now=now,
             )
-            await self._beside(alone(None), slices)
-        culprits = await self._beside(culprits_in_steps(pending.in_cycles(), alone), slices)
+            await self._planner.run(alone(None))
+        culprits = await self._planner.run(culprits_in_steps(pending.in_cycles(), alone))
         changes: list[Change | None] = []
         for each in culprits:
             log.internal_error("scheduler", each.failure.error, appwrapper=each.failure.uid)
@@ -294,7 +300,6 @@ class Scheduler:
             self._note_committed(await self._committer.commit_all(batch))
         for each in culprits:  # only now: a changed record takes part again
             pending.bar((record.uid for record in each.records), now + BARRED_FOR)
-        slices.begin()
         return bool(culprits) or aside != set(self._queue_cycles.aside)
 
     async def _release_growth_safely(self) -> None:
@@ -312,7 +317,7 @@ class Scheduler:
         queues = self._lookups.queues()
         if queues is None:
             steps = self._queue_cycles.awaited_room_in_steps(self._snapshots, self._now())
-            awaited = await Slices(self._monotonic).run(steps)
+            awaited = frozenset[str]() if steps is None else await self._planner.run(steps)
         else:
             awaited = self._queue_cycles.awaited_growth(queues.forest)
         self._cache.awaited_growth = awaited
@@ -323,32 +328,20 @@ class Scheduler:
         self._cache.follow_terms()
         return self._known.snapshots(self._cache.pending_queue.requirements())
 
-    async def _plan(
-        self, snapshots: Mapping[str, ClusterSnapshot], now: datetime, slices: Slices
-    ) -> Sequence[NewOutcome]:
+    async def _plan(self, snapshots: Mapping[str, ClusterSnapshot], now: datetime) -> Sequence[NewOutcome]:
         """Plan a cycle and commit its preemptions; return the other outcomes that change a record."""
         queues, rules = self._lookups.queues(), self._rules
         if queues is None:
             pending = self._cache.pending_queue
             steps = pending.plan_in_steps(snapshots, rules.policy, rules.starvation_bound, now)
-            news = await self._beside(steps, slices)
+            news = await self._planner.run(steps)
             _log_failures(pending.take_failures())
             return news
-        plan = await self._beside(self._queue_cycles.plan_in_steps(queues, snapshots, now), slices)
+        plan = await self._planner.run(self._queue_cycles.plan_in_steps(queues, snapshots, now))
         _log_failures(plan.failures)
         for group in plan.groups:
             await self._take_back(group, now)
-            slices.pauses += 1  # other tasks ran during the commit
-            slices.begin()
         return plan.others
-
-    async def _beside(self, steps: Steps[T], slices: Slices) -> T:
-        """The result of a plan, which runs beside the loop; other tasks ran meanwhile."""
-        try:
-            return await self._planner.run(steps)
-        finally:
-            slices.pauses += 1
-            slices.begin()
 
     async def _take_back(self, group: Preempting | Drained, now: datetime) -> None:
         """Commit a preemption whole or not at all, and a drain gang by gang.
@@ -395,8 +388,8 @@ class Scheduler:
         batch: Sequence[NewOutcome],
         before: Mapping[str, ClusterSnapshot],
         now: datetime,
-        slices: Slices,
     ) -> None:
+        slices = Slices(self._monotonic)
         changes: dict[str, Change | None] = {each.record.uid: None for each in batch}
         for news in batch:
             # Records that changed during the plan are for the next cycle.
@@ -404,11 +397,9 @@ class Scheduler:
                 changes[news.record.uid] = _change_safely(news, now)
                 await slices.give_way()
         planned = [each for each in batch if isinstance(each, Placed)]
-        for placed in self._still_placed(planned, before, slices):
+        for placed in self._still_placed(planned, before):
             changes[placed.record.uid] = _change_safely(placed, now)
         self._note_committed(await self._committer.commit_all([each for each in changes.values() if each]))
-        slices.pauses += 1  # other tasks ran during the commit
-        slices.begin()
 
     def _is_current(self, record: Record) -> bool:
         """True if a record is queued and has not changed; false if that raises (logged)."""
@@ -434,7 +425,7 @@ class Scheduler:
             self._is_next_due |= has_queues and record.phase is not Phase.QUEUED
 
     def _still_placed(
-        self, placed: Sequence[Placed], before: Mapping[str, ClusterSnapshot], slices: Slices
+        self, placed: Sequence[Placed], before: Mapping[str, ClusterSnapshot]
     ) -> Sequence[Placed]:
         """The placed gangs that their users have not changed, and that still fit their clusters.
 
@@ -445,7 +436,7 @@ class Scheduler:
         between this check and the commit.
         """
         placed = [each for each in placed if self._lookups.is_unchanged(each.record)]
-        if not placed or not slices.pauses:
+        if not placed:
             return placed
         unchanged = [each for each in placed if self._is_current(each.record)]
         snapshots = self._snapshots()
@@ -455,18 +446,9 @@ class Scheduler:
         return found
 
 
-def _in_batches(news: Sequence[NewOutcome], clusters: int) -> Steps[deque[list[NewOutcome]]]:
-    """The news of a cycle in batches: in queue order if one batch holds them all, else placed gangs first.
-
-    All changes of a long queue at once would block the event loop for seconds. The more clusters there are, the more
-    rejections each pending gang has, and the smaller is a batch.
-    """
-    size = max(LEAST_BATCH, min(LARGEST_BATCH, MOST_REJECTIONS // max(1, clusters)))
-    batches = deque[list[NewOutcome]]()
-    if len(news) <= size:
-        batches.extend([[*news]] if news else [])
-        return batches
-    placed, others = list[NewOutcome](), list[NewOutcome]()
+def _in_batches(news: Sequence[NewOutcome], size: int) -> Steps[deque[list[NewOutcome]]]:
+    """The news in batches of that size; placed gangs come first."""
+    batches, placed, others = deque[list[NewOutcome]](), list[NewOutcome](), list[NewOutcome]()
     for part in incremental.in_parts(news):
         for each in part:
             (placed if isinstance(each, Placed) else others).append(each)

@@ -1,9 +1,9 @@
 """Keeps the outlook of each waiting gang for its status: position, estimated start, holders and the least repair.
 
 Nothing of it is committed: an outlook is derived from the leader's memory, and a new leader derives it again. Once in
-`period`, all positions are counted in slices. Starts and the advice for the first gangs are sought in a thread if
-anything has changed since the last search, and the searches take at most 1 / `PAUSE_FACTOR` of the time. So both are
-some minutes old in large clusters. A search cannot be cancelled: a process that ends waits for it, seconds in the
+`period`, all positions are counted. Starts and the advice for the first gangs are sought if anything has changed since
+the last search, and the searches take at most 1 / `PAUSE_FACTOR` of the time. So both are some minutes old in large
+clusters. Both run beside the event loop. A search cannot be cancelled: a process that ends waits for it, seconds in the
 largest clusters.
 
 A gang that causes an exception in a search is set aside for `BARRED_FOR`, or until it changes: its status says that its
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
@@ -34,10 +34,11 @@ from dispatcher import errors, log
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.planner import Planner
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.controller.upkeep.snapshot_keeper import Clusters, ClusterState, facts_of, states_of
+from dispatcher.controller.upkeep.snapshot_keeper import Clusters, ClusterState, facts_in_steps, states_of
+from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.scheduling.cycle.isolation import BARRED_FOR
-from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
+from dispatcher.core.scheduling.explain.leader_snapshot import ClusterFacts, SchedulingRules
 from dispatcher.core.status.outlook import (
     Found,
     Outlook,
@@ -170,17 +171,14 @@ class OutlookKeeper:
         if self._round.is_passed_over:
             return
         queued, rules = tuple(self._cache.queued()), self._rules()
-        slices = Slices(self._monotonic)
-        found = await slices.run(positions(queued, self._now(), has_queues=rules.has_queues))
+        found = await self._planner.run(positions(queued, self._now(), has_queues=rules.has_queues))
         for failure in found.failures:
             log.internal_error("outlook", failure.error, appwrapper=failure.uid)
-        await self._search(found, queued, rules, slices)
-        await self._update(found, slices)
+        await self._search(found, queued, rules)
+        await self._update(found)
         self._publish(frozenset(found.first))
 
-    async def _search(
-        self, sought: Positions, queued: tuple[Record, ...], rules: SchedulingRules, slices: Slices
-    ) -> None:
+    async def _search(self, sought: Positions, queued: tuple[Record, ...], rules: SchedulingRules) -> None:
         if not sought.first:
             self._found, self._searched = Found({}), None
             return
@@ -200,9 +198,12 @@ class OutlookKeeper:
         if searched == self._searched and (until is None or now < until):
             return
         records = list(self._cache.records())
-        facts = [await facts_of(each, self._clusters, now, slices) for each in states.values()]
+        facts, slices = list[Steps[ClusterFacts]](), Slices(self._monotonic)
+        await slices.for_each(
+            states.values(), lambda state: facts.append(facts_in_steps(state, self._clusters, now))
+        )
         try:
-            found = await self._planner.run(search_in_steps(facts, records, sought, now, aside))
+            found = await self._planner.run(_search(facts, records, sought, now, aside))
         except Exception as error:  # noqa: BLE001  # the search's edge: the positions are right without it
             log.internal_error("outlook", error)
             found = Found({})
@@ -213,13 +214,13 @@ class OutlookKeeper:
         self._searched = replace(searched, aside=frozenset(self._aside))
         self._next_search = begun + PAUSE_FACTOR * (self._monotonic() - begun)
 
-    async def _update(self, found: Positions, slices: Slices) -> None:
+    async def _update(self, found: Positions) -> None:
         """Compare each new outlook with the one in the gang's status; note the gangs where they differ, as behind.
 
         A gang that was behind before comes first, so that its status is written first.
         """
         changed: dict[str, Outlook] = {}
-        now = self._now()
+        now, slices = self._now(), Slices(self._monotonic)
         for uid, position in found.outlooks.items():
             try:
                 shown, outlook = self._compared(uid, position, now)
@@ -247,3 +248,16 @@ class OutlookKeeper:
         for uid in to_write(self._behind, first, is_busy=self._round.is_busy):
             self._outlooks[uid] = self._behind.pop(uid)
             self._on_changed(uid)
+
+
+def _search(
+    facts_of_clusters: Sequence[Steps[ClusterFacts]],
+    records: Sequence[Record],
+    sought: Positions,
+    now: datetime,
+    aside: Collection[str],
+) -> Steps[Found]:
+    facts = list[ClusterFacts]()
+    for each in facts_of_clusters:
+        facts += [(yield from each)]
+    return (yield from search_in_steps(facts, records, sought, now, aside))

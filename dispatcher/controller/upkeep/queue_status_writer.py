@@ -1,6 +1,6 @@
 """Writes the status of each DispatchQueue, and keeps the state of all queues for metrics.
 
-Once in each period, all states are counted anew from the cache, in slices, and the status of each queue is
+Once in each period, all states are counted anew from the cache, beside the event loop, and the status of each queue is
 compared with what the API server has: an idle dispatcher writes nothing. A status that cannot be written is
 written in a later round; the failure is logged once, until a round succeeds or fails otherwise.
 
@@ -20,6 +20,7 @@ from msgspec import Struct
 from dispatcher import errors, log
 from dispatcher.api.names import QUEUES_PATH
 from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.planner import Planner
 from dispatcher.controller.scheduling.queue_cycles import active_gangs
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.core.model.record import Record
@@ -97,6 +98,7 @@ class QueueStatusWriter:
         self._now = now
         self._period = period
         self._monotonic = monotonic
+        self._planner = Planner()
         self._counter = QueueCounter(Forest())
         self._counted: Forest | None = None
         self._written: dict[str, _Written] = {}
@@ -144,17 +146,16 @@ class QueueStatusWriter:
     async def _count(self, declared: DeclaredQueues) -> Mapping[str, QueueState]:
         if self._counted is not declared.forest:
             self._counter, self._counted = QueueCounter(declared.forest), declared.forest
-        snapshots, slices = self._clusters.snapshots(()), Slices(self._monotonic)
+        snapshots = self._clusters.snapshots(())
         capacities = {
             root: division.capacity_of(declared.forest.places[root], snapshots)
             for root, tree in declared.forest.trees.items()
             if tree.sharing is Sharing.DIVISION
         }
         records = list(self._cache.records())
-        active = await slices.run(active_gangs(records, snapshots))
-        self._active = active
+        active = self._active = await self._planner.run(active_gangs(records, snapshots))
         gangs = QueueGangs(records, active, self._now(), capacities)
-        return await slices.run(self._counter.count_in_steps(gangs))
+        return await self._planner.run(self._counter.count_in_steps(gangs))
 
     def _find_beyond_quota(self) -> None:
         before = self._beyond_quota

@@ -39,7 +39,6 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.controller.upkeep.takeover import for_each
 from dispatcher.core.intake.status_end import StatusEnd, end_in_status
 from dispatcher.core.lifecycle import first_changes, provisioning
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
@@ -387,8 +386,8 @@ class RestoreRecovery:
         slices = Slices(self._monotonic)
         released = self._withheld.union(self._in_doubt)
         self._withheld, self._in_doubt = frozenset(unsearched), frozenset(in_doubt)
-        await slices.run(self._cache.withhold(self._withheld))
-        await for_each(released - (self._withheld & self._in_doubt), self._wake_appwrapper, slices)
+        await self._cache.withhold(self._withheld, slices)
+        await slices.for_each(released - (self._withheld & self._in_doubt), self._wake_appwrapper)
         is_complete = search.is_complete and not unsearched
         if is_complete:
             await self._settle()

@@ -1,16 +1,15 @@
 """Keeps the leader's last snapshot in the database, so that commands explain decisions from the same facts.
 
 A cluster is written when its facts have changed, and no cluster more often than once in `period`. The work grows with
-the nodes and pods of the clusters that changed; it runs in slices, and the compression in a thread.
+the nodes and pods of the clusters that changed, and is done beside the event loop.
 
-`states_of` and `facts_of` gather the facts of each cluster from the leader's memory: those that explanations of its
-decisions start from. The work grows with the nodes and pods of a cluster and runs in slices.
+`states_of` and `facts_in_steps` gather the facts of each cluster from the leader's memory: those that explanations of
+its decisions start from.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final, Protocol
@@ -19,8 +18,9 @@ from msgspec import Struct, field
 
 from dispatcher import errors, log
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.controller.scheduling.planner import Planner
 from dispatcher.core.kinds.pods.pod_defaults import DefaultsSurvey
+from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
@@ -104,15 +104,21 @@ def states_of(
     }
 
 
-async def facts_of(state: ClusterState, clusters: Clusters, now: datetime, slices: Slices) -> ClusterFacts:
-    """The facts of a cluster; its nodes and pods are those of the time of the call."""
+def facts_in_steps(state: ClusterState, clusters: Clusters, now: datetime) -> Steps[ClusterFacts]:
+    """The facts of a cluster; its nodes and pods are those of the call, so the steps read nothing of the ledger."""
     snapshot = state.snapshot
     ledger = clusters.ledgers.get(snapshot.name)
     if ledger is None:
-        cluster, pods = Cluster.of(snapshot, (), NOTHING), tuple[OwnedPods, ...]()
-    else:
-        cluster = Cluster.of(snapshot, ledger.nodes(), clusters.reserve_of(snapshot.name))
-        pods = await slices.run(count_pods_by_place(ledger.pods(), ledger.concerns_terms))
+        return _facts_in_steps(state, Cluster.of(snapshot, (), NOTHING), count_pods_by_place(()), now)
+    cluster = Cluster.of(snapshot, ledger.nodes(), clusters.reserve_of(snapshot.name))
+    counting = count_pods_by_place(ledger.pods(), ledger.concerns_terms)
+    return _facts_in_steps(state, cluster, counting, now)
+
+
+def _facts_in_steps(
+    state: ClusterState, cluster: Cluster, counting: Steps[tuple[OwnedPods, ...]], now: datetime
+) -> Steps[ClusterFacts]:
+    pods = yield from counting
     return ClusterFacts(
         cluster, pods, state.rules, state.reservations, now, state.defaults, state.surplus, state.quota
     )
@@ -141,6 +147,7 @@ class SnapshotKeeper:
         self._now = now
         self._period = period
         self._surveys = surveys
+        self._planner = Planner()
         self._written: dict[str, ClusterState] | None = None
 
     async def run(self) -> None:
@@ -175,6 +182,9 @@ class SnapshotKeeper:
         return states_of(self._cache, self._clusters, self._rules(), self._surveys())
 
     async def _document(self, state: ClusterState, now: datetime) -> bytes:
-        slices = Slices(time.monotonic)
-        facts = await facts_of(state, self._clusters, now, slices)
-        return await asyncio.to_thread(snapshot_document.document_of, facts)
+        return await self._planner.run(_document_in_steps(facts_in_steps(state, self._clusters, now)))
+
+
+def _document_in_steps(facts: Steps[ClusterFacts]) -> Steps[bytes]:
+    found = yield from facts
+    return snapshot_document.document_of(found)

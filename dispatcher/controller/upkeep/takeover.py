@@ -13,8 +13,7 @@ alone. Only AppWrappers that are not dispatched depend on namespaces, priority c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable
 
 from dispatcher.api.names import KUEUE_QUEUE_LABEL
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
@@ -28,21 +27,11 @@ from dispatcher.core.model.record import ACTIVE
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.store.queue import QueueStore
 
-T = TypeVar("T")
-
 
 async def load(cache: Cache, store: QueueStore, slices: Slices) -> None:
     """Load the database's records into the cache; nothing else may change the cache meanwhile."""
     with no_collections():
-        await for_each(await store.load_live(), cache.put, slices)
-
-
-async def for_each(items: Iterable[T], act: Callable[[T], object], slices: Slices) -> None:
-    """Call `act` with each of the current items, in slices."""
-    for part in in_parts(list(items), 20):
-        for item in part:
-            act(item)
-        await slices.give_way()
+        await slices.for_each(await store.load_live(), cache.put)
 
 
 class FirstPolicies:
@@ -99,7 +88,7 @@ class ConcernedAppWrappers:
             if view is not None and changed.concern(class_name(view.labels)):
                 self._look(uid)
 
-        await for_each(self._cache.all_undispatched(), look, Slices(time.monotonic))
+        await Slices(time.monotonic).for_each(self._cache.all_undispatched(), look)
 
     async def queues_changed(self, declared: DeclaredQueues) -> None:
         """A queue was declared, changed or removed.
@@ -115,6 +104,6 @@ class ConcernedAppWrappers:
                 if view is not None and view.labels.get(KUEUE_QUEUE_LABEL) in names:
                     self._look(uid)
 
-            await for_each(self._cache.all_undispatched(), look, Slices(time.monotonic))
+            await Slices(time.monotonic).for_each(self._cache.all_undispatched(), look)
         if (before.trees, before.forest.approvals) != (declared.trees, declared.forest.approvals):
-            await for_each(self._cache.all_undispatched(), self._look, Slices(time.monotonic))
+            await Slices(time.monotonic).for_each(self._cache.all_undispatched(), self._look)

@@ -1,7 +1,7 @@
-"""Work over many items in small steps, between which the event loop can run other tasks.
+"""Work over many items in small steps, between which other work can run, and after which it can end.
 
 A function that works in steps is a generator: it yields after a bounded amount of work, and returns its result. The
-core has no clock: the caller runs all steps at once, or pauses between them.
+core has no clock: the caller runs all steps at once, or gives way between them.
 """
 
 from __future__ import annotations

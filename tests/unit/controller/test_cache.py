@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 from msgspec.structs import replace
 
 from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.slices import SLICE_SECONDS, Slices
 from dispatcher.core.lifecycle import first_changes, provisioning, queue_changes, removal, run_changes
-from dispatcher.core.model.incremental import run
 from dispatcher.core.model.pods import Gate, Pod
 from dispatcher.core.model.record import HOLDING, Change, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -210,24 +212,24 @@ def test_each_attempt_is_unsent_by_itself() -> None:
 # --- a cluster that comes and goes ---------------------------------------------------------------------------
 
 
-def test_ledger_that_is_new_is_charged_with_all_that_is_there_and_no_other() -> None:
+async def test_ledger_that_is_new_is_charged_with_all_that_is_there_and_no_other() -> None:
     ledgers = {"west": CapacityLedger()}
     cache = Cache(ledgers)
     cache.put(dispatched(make_record(name="a")))
     cache.put(dispatched(make_record(name="b"), "west"))
     cache.put(make_record(name="c"))
     ledgers["east"] = CapacityLedger()
-    run(cache.charge_anew("east"))
+    await cache.charge_anew("east", Slices(lambda: 0.0))
     assert {name: ledger.free() for name, ledger in ledgers.items()} == {
         name: Resources({"cpu": -1000}) for name in ("east", "west")
     }
     ledgers["east"] = CapacityLedger()
-    run(cache.charge_anew("east"))
-    run(cache.charge_anew("east"))
+    await cache.charge_anew("east", Slices(lambda: 0.0))
+    await cache.charge_anew("east", Slices(lambda: 0.0))
     assert ledgers["east"].free() == Resources({"cpu": -1000})
 
 
-def test_gang_that_ended_while_its_cluster_was_away_is_not_charged_later() -> None:
+async def test_gang_that_ended_while_its_cluster_was_away_is_not_charged_later() -> None:
     ledgers = {"east": CapacityLedger()}
     cache = Cache(ledgers)
     record = dispatched(make_record())
@@ -235,7 +237,7 @@ def test_gang_that_ended_while_its_cluster_was_away_is_not_charged_later() -> No
     del ledgers["east"]
     cache.put(removal.abandon(record, "it is lost", at(2)).after)
     ledgers["east"] = CapacityLedger()
-    run(cache.charge_anew("east"))
+    await cache.charge_anew("east", Slices(lambda: 0.0))
     assert ledgers["east"].free() == NOTHING
 
 
@@ -270,25 +272,25 @@ def test_gang_that_goes_elsewhere_or_ends_is_not_counted_there() -> None:
     assert counts == [(0, 0), (0, 1), (0, 1), (0, 0)]
 
 
-def test_withheld_record_is_not_queued_until_it_is_released() -> None:
+async def test_withheld_record_is_not_queued_until_it_is_released() -> None:
     cache, _ = hub()
     first, second, third = (make_record(uid=f"uid-{number}") for number in range(3))
     cache.load([first, second])
     turns = []
     for withheld in (["uid-0", "uid-2", "uid-of-nobody"], ["uid-1"], []):
-        run(cache.withhold(withheld))
+        await cache.withhold(withheld, Slices(lambda: 0.0))
         cache.put(third)
         turns.append(sorted(record.uid for record in cache.queued()))
     assert turns == [["uid-1"], ["uid-0", "uid-2"], ["uid-0", "uid-1", "uid-2"]]
 
 
-def test_withheld_record_is_charged_as_any_other() -> None:
+async def test_withheld_record_is_charged_as_any_other() -> None:
     cache, ledger = hub()
     running = make_record(Phase.RUNNING)
-    run(cache.withhold([running.uid]))
+    await cache.withhold([running.uid], Slices(lambda: 0.0))
     cache.put(running)
     assert ledger.free() == Resources({"cpu": 7000})
-    run(cache.withhold([]))
+    await cache.withhold([], Slices(lambda: 0.0))
     assert list(cache.queued()) == []
 
 
@@ -335,8 +337,7 @@ def test_clusters_that_have_something_of_an_appwrapper_are_occupied() -> None:
     assert cache.occupied() == {"east", "hub"}
 
 
-def test_growing_gangs_are_read_one_in_a_step() -> None:
-    """The event loop runs between steps."""
+async def test_growing_gangs_are_read_while_other_tasks_run() -> None:
     cache, ledger = hub()
     names = [f"ray-{number}" for number in range(5)]
     for name in names:
@@ -344,7 +345,12 @@ def test_growing_gangs_are_read_one_in_a_step() -> None:
         ledger.set_pod(Pod(f"{name}-0", record.gang.demand, owner=record.uid, can_be_gated=True))
         gate = Gate("team-a", f"{name}-1", "2026-01-01T00:00:00Z")
         ledger.set_pod(Pod(f"{name}-1", record.gang.demand, owner=record.uid, gate=gate, can_be_gated=True))
-    steps = cache.growing_in_steps(lambda record: record.name != "ray-3")
-    for _ in range(4):
-        next(steps)
-    assert [each.record.name for each in run(steps)] == ["ray-0", "ray-1", "ray-2", "ray-4"]
+
+    async def end_one() -> None:
+        cache.put(replace(record, phase=Phase.DELETING))
+
+    ending, clock = asyncio.create_task(end_one()), count()
+    slices = Slices(lambda: next(clock) * SLICE_SECONDS)  # each gang takes a slice
+    growing = await cache.growing(lambda record: record.name != "ray-2", slices)
+    await ending
+    assert [each.record.name for each in growing] == ["ray-0", "ray-1", "ray-3"]

@@ -13,16 +13,14 @@ from dispatcher.api.selector import EVERYTHING
 from dispatcher.controller.members.membership import MEMBER_REMOVED, MEMBERS_UNKNOWN, MembersUnknown
 from dispatcher.controller.scheduling.absence import LASTS_SECONDS
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.controller.upkeep.snapshot_keeper import facts_of, states_of
-from dispatcher.core.model import pending_reasons
+from dispatcher.controller.upkeep.snapshot_keeper import facts_in_steps, states_of
+from dispatcher.core.model import incremental, pending_reasons
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.scheduling.cycle.cycle import Impossible, Placed, plan
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules, world_of
 from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.kube.client import ClusterClient
-from dispatcher.store.snapshot_document import document_of
-from dispatcher.store.snapshot_document import facts_of as read_facts
+from dispatcher.store.snapshot_document import document_of, facts_of
 from tests.builders import at, make_gang, make_record
 from tests.fakes import FakeApiServer, Reply, answer, refusal, watch
 from tests.unit.controller.fleet import Bench, benching
@@ -77,11 +75,10 @@ async def test_hub_takes_no_gang_while_the_only_member_is_replaced(bench: Bench,
 async def decided_by_would(bench: Bench) -> tuple[str, ...]:
     """The clusters and reasons that `would` tells of a gang, from the snapshot that the leader writes now."""
     states = states_of(Cache({}), bench.fleet, SchedulingRules())
-    slices = Slices(monotonic)
-    written = [await facts_of(each, bench.fleet, at(0), slices) for each in states.values()]
+    written = [incremental.run(facts_in_steps(each, bench.fleet, at(0))) for each in states.values()]
     documents = [document_of(each) for each in written]
     proposal = make_record(gang=make_gang(cpu=1))
-    world = world_of([read_facts(each, at(0)) for each in documents], [proposal], (), at(0))
+    world = world_of([facts_of(each, at(0)) for each in documents], [proposal], (), at(0))
     (outcome,) = world.plan()
     assert not isinstance(outcome, Placed)
     return outcome.pending.cluster, outcome.pending.reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from fractions import Fraction
 
@@ -13,12 +14,14 @@ from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.model import incremental
 from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Elastic, Order, Queue, Quota
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.probes import Metrics
-from tests.builders import at, attempt_of
+from tests.builders import at, attempt_of, make_gang
 from tests.unit.controller.test_scheduler import HubAlone, dispatch_of
 from tests.unit.controller.test_scheduler_queues import START, TEAMS, is_woken, put, scheduler_of
 from tests.unit.controller.world import World
@@ -206,6 +209,37 @@ async def test_grant_of_a_record_that_changed_meanwhile_is_decided_again_at_once
     world.store.verdict = lambda _change: ""
     await scheduler.cycle()
     assert world.record(record.uid).held == CPU * 3
+
+
+class TakenMeanwhile(HubAlone):
+    """Others take room of the hub while growth is decided: after the looks at it for a cycle, and for the pass."""
+
+    def __init__(self, world: World, cpu: int) -> None:
+        super().__init__(world.cluster)
+        self._world, self._cpu, self._looks = world, cpu, 0
+
+    def snapshots(self, requirements: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
+        self._looks += 1
+        if self._looks == 3:
+            self._world.ledger.reserve("another", make_gang(cpu=self._cpu))
+        return super().snapshots(requirements)
+
+
+@pytest.mark.parametrize(
+    ("taken", "granted"),
+    [pytest.param(3000, 3, id="there-is-room-left"), pytest.param(4000, 0, id="its-room-is-gone")],
+)
+async def test_grant_whose_room_was_taken_meanwhile_is_decided_again_at_once(
+    world: World, taken: int, granted: int
+) -> None:
+    record = ray(world)
+    ask(world, record, 3)
+    scheduler = dispatch_of(world, clusters=TakenMeanwhile(world, taken))
+    await scheduler.cycle()
+    assert world.record(record.uid).grown == CPU * granted
+    assert is_woken(scheduler) == (not granted)
+    await scheduler.cycle()
+    assert world.record(record.uid).grown == CPU * (granted or 2)
 
 
 @pytest.mark.parametrize(

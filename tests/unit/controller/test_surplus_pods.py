@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection
 from datetime import timedelta
+from itertools import count
 
 import pytest
 from msgspec.structs import replace
 
 from dispatcher.controller.members.potential_trust import PoolsFailed
 from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.slices import SLICE_SECONDS, Slices
 from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.growth import PodRef, Shrinking
@@ -28,6 +31,7 @@ from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_appwrapper, make_record, make_template
 from tests.fakes import FakeApiServer, answer, refusal
 from tests.unit.controller.world import World, world_of
+from tests.unit.workers import running
 
 POD = "/api/v1/namespaces/default/pods/worker-1"
 UID = "uid-of-aw"
@@ -262,12 +266,20 @@ def test_surplus_of_a_gang_is_found_again_only_once_its_pods_or_its_record_chang
     assert cache.surplus()["uid-of-g2"].pods[0].name == "2-1"
 
 
-def test_surplus_is_prepared_in_steps_of_one_gang_that_changed() -> None:
-    ledger, cache = grown()
-    assert steps_of(cache.prepare_surplus()) == GANGS
-    assert steps_of(cache.prepare_surplus()) == 0
-    ledger.remove_pod("5-2")
-    assert steps_of(cache.prepare_surplus()) == 1
+async def test_other_tasks_run_while_the_surplus_of_many_gangs_is_prepared() -> None:
+    _, cache = grown()
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    clock = count()
+    async with running(other()):
+        await cache.prepare_surplus(Slices(lambda: next(clock) * SLICE_SECONDS))  # each gang takes a slice
+        assert turns >= GANGS
 
 
 def test_gangs_are_parted_and_split_in_steps_of_one_gang_that_changed() -> None:

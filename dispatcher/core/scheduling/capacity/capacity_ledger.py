@@ -35,7 +35,7 @@ sums. A gang then sees the nodes that at least one of its pods may use, and a re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 
 from msgspec.structs import replace
@@ -115,9 +115,11 @@ class CapacityLedger:
         """Grows with each change of pods that concerns a known term about pods."""
         return 0 if self._by_node is None else self._by_node.sorts_version
 
-    def concerns_terms(self, sort: PodSort) -> bool:
-        """True if a known term about pods concerns pods of this sort."""
-        return self._by_node is not None and self._by_node.concerns_terms(sort)
+    @property
+    def concerns_terms(self) -> Callable[[PodSort], bool]:
+        """The question whether a term about pods that is known at this moment concerns pods of a sort."""
+        known = None if self._by_node is None else self._by_node.known_terms
+        return _concerns_none if known is None else known.concern
 
     def _begin_to_count_sorts(self, nodes: NodeLedger) -> None:
         nodes.begin_to_count_sorts()
@@ -596,6 +598,10 @@ class CapacityLedger:
             self._beyond.pop(appwrapper, None)
         if share.demand is None and not share.tally.phases and not share.claims_any:
             del self._shares[appwrapper]
+
+
+def _concerns_none(_sort: PodSort) -> bool:
+    return False
 
 
 def _left_on(node: Node, load: Load) -> Resources:

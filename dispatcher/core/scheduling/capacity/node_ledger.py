@@ -161,9 +161,10 @@ class NodeLedger:
         """Grows with each change of pods that concerns a known term about pods."""
         return self._sorts.version if self._sorts is not None else 0
 
-    def concerns_terms(self, sort: PodSort) -> bool:
-        """True if a known term about pods concerns pods of this sort."""
-        return self._sorts is not None and self._sorts.there.concerns(sort)
+    @property
+    def known_terms(self) -> FollowedTerms | None:
+        """The terms by which pods are counted by sort; None while they are not, because no term is known."""
+        return None if self._sorts is None else self._sorts.there.followed
 
     def begin_to_count_sorts(self) -> None:
         """Count pods by sort from now on. No bound pod is counted after this: the caller counts them all again."""

@@ -69,6 +69,10 @@ class FollowedTerms(Struct, frozen=True):
         """True if there are any terms, followed or not."""
         return bool(self.selecting.terms or self.exceeding)
 
+    def concern(self, sort: PodSort) -> bool:
+        """True if one of these terms, or one of its own, concerns pods of this sort."""
+        return bool(sort.repels or self.selecting.selecting(sort))
+
     def leaves_out(self, pods: PodSet) -> bool:
         """True if terms of these pods are not followed because their namespace has too many."""
         if not self.exceeding or not pods.depends_on_others or namespace_of(pods) not in self.exceeding:
@@ -172,9 +176,10 @@ class PodsThere:
         self._coming, self._gone = {}, {}
         return True
 
-    def concerns(self, sort: PodSort) -> bool:
-        """True if a known term concerns pods of this sort."""
-        return bool(sort.repels or self._followed.selecting.selecting(sort))
+    @property
+    def followed(self) -> FollowedTerms:
+        """The terms that are followed."""
+        return self._followed
 
     def count(self, sort: PodSort, node: str, pods: int) -> bool:
         """Count pods of a sort on a node, or uncount them; False if no term concerns them."""

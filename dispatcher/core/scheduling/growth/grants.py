@@ -284,6 +284,22 @@ def decide_in_steps(
     return decisions
 
 
+def still_fitting(
+    grants: Iterable[Grant],
+    growing: Iterable[Growing],
+    snapshots: Mapping[str, ClusterSnapshot],
+    now: datetime,
+) -> list[Grant]:
+    """The decisions whose granted pods still fit their clusters, and those that grant none, in order.
+
+    For the check before a commit, as `cycle.recheck`: clusters change during a pass. `growing` are the gangs that were
+    decided. What is kept for other gangs does not count again. Grants are taken from `snapshots`.
+    """
+    gangs = {each.record.uid: each for each in growing}
+    again = _GrantCycle(GrantFacts(None, (), WaitingGangs(), now), snapshots, None)
+    return [each for each in grants if not each.pods or again.takes(each, _Growth(gangs[each.record.uid]))]
+
+
 def _is_known(growing: Growing, snapshots: Mapping[str, ClusterSnapshot]) -> bool:
     """True for a gang that may grow and whose gated pods are known."""
     attempt = growing.record.attempt
@@ -339,9 +355,14 @@ class _Growth:
         """The decision, once each pod is granted or refused."""
         amounts = growth_of(self.record.placed_gang.demand, self.held_with())
         beyond = with_pods(self._beyond, self.granted) if self.granted else ()
-        trusted = tuple(sorted(self._trusted))
         count = count_of(self.record, self._pods_with())
-        return Grant(self.record, tuple(self.granted), amounts, self._request(now), beyond, trusted, count)
+        request = self._request(now)
+        return Grant(self.record, tuple(self.granted), amounts, request, beyond, self.trusted, count)
+
+    @property
+    def trusted(self) -> tuple[str, ...]:
+        """The potential nodes that granted pods wait for."""
+        return tuple(sorted(self._trusted))
 
     def _request(self, now: datetime) -> GrowthRequest | None:
         granted = {each.uid for each in self.granted}
@@ -422,18 +443,29 @@ class _GrantCycle:
         room = self._rooms[attempt.cluster]
         refusal = _gives_way(growth.record) or self._closed(growth.record, room)
         refusal = refusal or self._behind(growth.record, hosts[0], room)
+        increase = NOTHING
         if refusal is None and self._quota is not None:
-            refusal = self._quota.refusal(growth.record, growth.increase(hosts))
-        placed = self._place(growth, hosts, room) if refusal is None else refusal
-        if isinstance(placed, _Refusal):
-            growth.refused[shapes] = placed
+            increase = growth.increase(hosts)
+            refusal = self._quota.refusal(growth.record, increase)
+        refusal = refusal or self._take(growth, hosts, room)
+        if refusal is not None:
+            growth.refused[shapes] = refusal
             return False
-        gang, assignment = placed
-        room.dispatch(gang, assignment)
         if self._quota is not None:
-            self._quota.charge(growth.record, growth.increase(hosts))
-        growth.grant(hosts, assignment)
+            self._quota.charge(growth.record, increase)
         return True
+
+    def takes(self, grant: Grant, growth: _Growth) -> bool:
+        """Take the room of a grant; False if there is none any more for some of it, which may take the room of others.
+
+        Also false if the pods would now wait for other potential nodes than the grant says.
+        """
+        attempt = growth.record.attempt
+        room = self._rooms.get(attempt.cluster) if attempt is not None else None
+        if room is None or room.snapshot.closed is not None:
+            return False
+        are_placed = all(self._take(growth, hosts, room) is None for hosts in slices_of(grant.pods))
+        return are_placed and growth.trusted == grant.trusted
 
     def _keep(self) -> None:
         """Keep the capacity that starved gangs which wait for room have reservations of, as the cycle does."""
@@ -511,6 +543,16 @@ class _GrantCycle:
         first = min(before, key=_by_age)
         where = f" in queue {first.queue}" if forest is not None else ""
         return _Refusal(GROWTH_BEHIND_GANG, f"{first.key} was queued before{where}, and waits")
+
+    def _take(self, growth: _Growth, hosts: Hosts, room: ClusterRoom) -> _Refusal | None:
+        """Grant a pod or slice, and take its room; why there is none for it, if there is none."""
+        placed = self._place(growth, hosts, room)
+        if isinstance(placed, _Refusal):
+            return placed
+        gang, assignment = placed
+        room.dispatch(gang, assignment)
+        growth.grant(hosts, assignment)
+        return None
 
     def _place(self, growth: _Growth, hosts: Hosts, room: ClusterRoom) -> tuple[Gang, Assignment] | _Refusal:
         """The place of a pod or slice in the cluster: one that takes it whichever template it may be made from."""
