@@ -20,9 +20,9 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.access import counted_in
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cycle.ordering import is_eligible, rank
 from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
+from dispatcher.core.scheduling.sharing.quota_reservations import is_starved
 
 _ROOM: Final = codes(lambda each: each.waits_for_room)
 _ROOM_ALONE: Final = codes(lambda each: each.room_suffices)
@@ -93,10 +93,7 @@ class WaitingGangs(Struct):
             self.promised.append(record)
         else:
             self.demands[counted_in(record, forest), record.gang.charged] += 1
-        first = forest.places.get(record.queue)
-        if first is None or record.blocked_since is None or first.strategy is QueueingStrategy.STRICT_FIFO:
-            return
-        if now - record.blocked_since >= first.starvation_bound:
+        if is_starved(record, forest, now):
             self.starved.append(record)
 
 
