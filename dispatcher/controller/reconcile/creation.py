@@ -118,7 +118,7 @@ class Creator:
             return self._withdraw(record, "its cluster cannot be reached")
         objects = _made_before(record)
         try:
-            # Intake of an earlier release did not check the namespace.
+            # Intake may have checked the namespace by another setting.
             check_namespace(record.namespace, self._denied_namespaces)
         except SpecError as error:
             return self._refuse(record, objects, str(error))

@@ -171,25 +171,7 @@ class RestoreRecovery:
         return search
 
     async def _wrapped_kinds(self) -> set[Kind]:
-        return {kind async for record in self._unended() for kind in await self._kinds_safely(record)}
-
-    async def _kinds_safely(self, record: Record) -> frozenset[Kind]:
-        """The kinds that an AppWrapper wraps; none if its spec cannot be read, as no objects are created without it."""
-        try:
-            return await self._kinds_of(record)
-        except errors.StoreError:
-            raise
-        except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the search for the others
-            log.internal_error("restore_recovery", error, appwrapper=record.uid)
-            return frozenset()
-
-    async def _kinds_of(self, record: Record) -> frozenset[Kind]:
-        """The kinds that an AppWrapper wraps, and its request; records of an earlier version name no kinds."""
-        kinds = record.requirements.kinds
-        if not kinds:
-            spec = await self._specs.of(record)
-            kinds = frozenset((wrapped.api_version, wrapped.kind) for wrapped in spec.wrapped)
-        return kinds | {REQUEST_KIND}
+        return {kind async for record in self._unended() for kind in _kinds_of(record)}
 
     async def _search_member(self, cluster: Cluster, search: Search) -> None:
         try:
@@ -379,7 +361,7 @@ class RestoreRecovery:
         """Release the AppWrappers without open searches, and withhold the others."""
         unsearched, in_doubt = set[str](), set[str]()
         async for record in self._unended():
-            if await self._is_unsearched(record, search):
+            if self._is_unsearched(record, search):
                 unsearched.add(record.uid)
                 if record.uid in search.unread or not _is_found(record, search):
                     in_doubt.add(record.uid)
@@ -394,7 +376,7 @@ class RestoreRecovery:
             self._is_settled = True
         _log.info("searched", is_complete=is_complete, withheld=len(unsearched), in_doubt=len(in_doubt))
 
-    async def _is_unsearched(self, record: Record, search: Search) -> bool:
+    def _is_unsearched(self, record: Record, search: Search) -> bool:
         """True if the AppWrapper may have objects where a search is unanswered."""
         if record.uid in search.unread:
             return True
@@ -402,9 +384,12 @@ class RestoreRecovery:
         may_be_elsewhere = search.are_members_missing or not search.are_members_certain
         if may_be_elsewhere and (view is None or view.has_finalizer):
             return True
-        return bool(search.unanswered_kinds) and not search.unanswered_kinds.isdisjoint(
-            await self._kinds_safely(record)
-        )
+        return not search.unanswered_kinds.isdisjoint(_kinds_of(record))
+
+
+def _kinds_of(record: Record) -> frozenset[Kind]:
+    """The kinds that an AppWrapper wraps, and that of its request for capacity."""
+    return record.requirements.kinds | {REQUEST_KIND}
 
 
 async def _within(limit: asyncio.Semaphore, asking: Awaitable[T]) -> T:

@@ -207,7 +207,7 @@ def _pods_or_none(item: _Item) -> int:
     try:
         return _part(item, ChargeRule.LARGER).gang.pods
     except DemandError:
-        return 0  # admitted by an earlier release, or by a declaration of its kind that is gone
+        return 0  # admitted by a declaration of its kind that is gone
 
 
 def _part(item: _Item, rule: ChargeRule) -> Part:

@@ -23,7 +23,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from dispatcher.core.model.pending_reasons import NEEDS_ANOTHER_PLACE, STOPS_AGE, UNDECIDED
-from dispatcher.core.model.record import Pending, Phase, Record
+from dispatcher.core.model.record import Pending, Record
 
 
 class Ageing(NamedTuple):
@@ -81,8 +81,6 @@ def paused(record: Record, until: datetime, now: datetime) -> Ageing:
 def changed_by_author(record: Record, now: datetime) -> Ageing:
     """Leaves out the time since the age has stopped; it stands still from now on, if it did."""
     stopped_at = record.age_stopped_at
-    if stopped_at is None and record.phase is Phase.SUSPENDED:
-        stopped_at = record.phase_since  # an older release suspended it
     if stopped_at is None:
         return Ageing(record.aged_from, None)
     # A pause that has been left out already may be cut short by a suspension.

@@ -5,8 +5,7 @@ is to make its pods. Done objects withhold nothing. What an object asks for that
 withhold all of its pods, or none.
 
 Health issues for want of pods share one reason, which is on the wire, and the record keeps only reason, words and time.
-So the words tell what was noted, also for a record of an earlier release. Words of controllers follow after a semicolon
-and are not read.
+So the words tell what was noted. Words of controllers follow after a semicolon and are not read.
 """
 
 from __future__ import annotations

@@ -179,18 +179,8 @@ def at_latest_time(
 
 
 def latest(record: Record) -> datetime:
-    """The latest time in the record: that of its last event, unless an older release wrote the record."""
-    attempt, unhealthy = record.attempt, record.unhealthy
-    moments = [
-        record.last_event_at,
-        record.phase_since,
-        record.blocked_since,
-        unhealthy.since if unhealthy else None,
-        *(condition.updated for condition in record.conditions),
-    ]
-    if attempt:
-        moments += (attempt.began_at, attempt.created_at, attempt.started_at, attempt.ended_at)
-    return max(filter(None, moments))
+    """The latest time in the record: that of its last event, because every change makes one."""
+    return max(record.last_event_at or record.phase_since, record.phase_since)
 
 
 _PODS_RUN: Final = frozenset({Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION})

@@ -281,7 +281,7 @@ class Record(Struct, frozen=True):
     `requeuing_seconds` is how long the next attempt may be short of pods (0 without a limit by its author).
     `expected_seconds` is the run time that its user expects, `limit_seconds` the longest one that it allows; both count
     from the dispatch, and are 0 if its user states none. `kept_until` is when the objects of an ended gang will be
-    removed; None if there are none. `last_event_at` is None if an older release wrote the record.
+    removed; None if there are none. `last_event_at` is None in a record that no change made.
     `provisioning_failures` counts how often in a row all clusters failed to provide the capacity that it requested.
     `aged_from` is the time from which its age counts, if that is not its creation. `age_stopped_at` is since when its
     age stands still, because its author keeps it back (`core.lifecycle.ageing`). `pods_never_preempt` is true if one of
@@ -404,8 +404,8 @@ class Record(Struct, frozen=True):
     def granted(self) -> PodsByTemplate | None:
         """The pods that it may have beyond its base gang; None if only the amounts count.
 
-        They do after a growth that an older release wrote, and before any growth of a gang that declares a larger
-        demand than its templates request.
+        They do where the templates have no gate of the dispatcher, and before any growth of a gang that declares a
+        larger demand than its templates request.
         """
         attempt, gang = self.attempt, self.placed_gang
         if attempt is not None and attempt.growth:

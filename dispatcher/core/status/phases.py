@@ -1,6 +1,6 @@
 """The phase of an AppWrapper, read from its status.
 
-It is `lifecyclePhase`, which an earlier release did not write. MCAD's words say it, too: several phases share one of
+It is `lifecyclePhase`, which MCAD does not write. MCAD's words say it, too: several phases share one of
 them, and `canrun` and `cluster` tell these phases apart. So commands that read statuses and commands that read the
 database name the same state by the same word.
 """

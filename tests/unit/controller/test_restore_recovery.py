@@ -36,7 +36,7 @@ from tests.builders import (
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal
 from tests.unit import workers
 from tests.unit.controller.test_orphan_gc import CONFIGMAPS, anchor, page
-from tests.unit.controller.wire import ALL_PODS, MISSING, PODS, job, secret
+from tests.unit.controller.wire import ALL_PODS, MISSING, PODS, job
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import until
 from tests.unit.workers import running
@@ -280,14 +280,6 @@ async def test_deleted_appwrapper_is_not_searched_for(world: World, restored: Re
     world.hide(UID)
     restored.east_has(anchor(attempt=3))
     assert await restored.begin() == before
-
-
-async def test_kinds_of_a_record_without_kinds_come_from_its_spec(world: World, restored: Restored) -> None:
-    record = await world.admit(make_appwrapper("aw", secret()))
-    world.cache.put(replace(record, requirements=replace(record.requirements, kinds=frozenset())))
-    built = build(make_wrapped(secret()), make_owner(attempt=2))
-    world.server.on("GET", "/api/v1/secrets", page([built]))
-    assert where(await restored.begin()) == (Phase.DISPATCHING, 2, "hub")
 
 
 @pytest.mark.parametrize(

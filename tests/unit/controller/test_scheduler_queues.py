@@ -475,7 +475,7 @@ async def test_gang_that_names_a_queue_waits_for_it_on_a_hub_without_queues(worl
 async def test_label_names_no_queue_where_none_is_declared_and_queues_are_open(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
-    """`DISPATCHER_QUEUE_ACCESS=open` is the behaviour of earlier releases."""
+    """As `DISPATCHER_QUEUE_ACCESS=open` says."""
     async with world_of(server, client, access=Access.OPEN) as world:
         put(world, "named", 2, "b")
         await scheduler_of(world, None).cycle()

@@ -1,7 +1,8 @@
 """The terms about pods of the queued gangs, kept ready for the next cycle at the cost of the gangs that come and go.
 
 The terms of a gang are followed if its namespace may have that many (`core.model.term_bounds`). Else the gang waits for
-gangs of its namespace that came before it: a gang whose terms are not compared with pods is placed nowhere.
+gangs of its namespace that came before it: a gang whose terms are not compared with pods is placed nowhere. Intake
+refuses a gang that alone has more terms than its namespace may have.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.pod_terms import NO_TERMS, PodTerm, TermIndex
-from dispatcher.core.model.term_bounds import MOST_OF_GANGS, OwnTerms, TermBounds, excess_of
+from dispatcher.core.model.term_bounds import MOST_OF_GANGS, OwnTerms, TermBounds
 from dispatcher.core.scheduling.capacity.pods_there import FOLLOWS_NONE, FollowedTerms
 
 
@@ -31,8 +32,6 @@ class QueuedTerms:
         self._gangs: dict[str, OwnTerms] = {}
         self._waiting: dict[str, OrderedDict[str, None]] = {}
         """By namespace the gangs whose terms are not followed yet, in the order in which they came."""
-        self._too_many: dict[str, str] = {}
-        """The namespaces of gangs with more terms than a namespace may have; a record of an earlier release may."""
         self._bounds = TermBounds(MOST_OF_GANGS)
         self._selecting, self._repelling = _CountedTerms(), _CountedTerms()
         self._followed = FOLLOWS_NONE
@@ -43,7 +42,7 @@ class QueuedTerms:
         """The terms that are followed; the same value as long as they do not change."""
         if self._has_changed:
             self._has_changed = False
-            exceeding = frozenset({*self._waiting, *self._too_many.values()})
+            exceeding = frozenset(self._waiting)
             found = FollowedTerms(self._selecting.index(), self._repelling.index(), exceeding)
             self._followed = found if found else FOLLOWS_NONE
         return self._followed
@@ -56,9 +55,7 @@ class QueuedTerms:
         self.remove(uid)
         self._gangs[uid] = terms
         self._has_changed = True
-        if excess_of(terms.namespace, terms.counted, MOST_OF_GANGS):
-            self._too_many[uid] = terms.namespace
-        elif terms.namespace in self._waiting or not self._take(terms):
+        if terms.namespace in self._waiting or not self._take(terms):
             self._waiting.setdefault(terms.namespace, OrderedDict())[uid] = None
 
     def remove(self, uid: str) -> None:
@@ -70,7 +67,7 @@ class QueuedTerms:
         waiting = self._waiting.get(terms.namespace, OrderedDict[str, None]())
         if uid in waiting:
             del waiting[uid]
-        elif self._too_many.pop(uid, None) is None:
+        else:
             self._selecting.remove(terms.selecting)
             self._repelling.remove(terms.repelling)
             self._bounds.release(terms.namespace, terms.counted)

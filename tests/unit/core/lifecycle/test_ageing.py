@@ -231,11 +231,6 @@ def test_gangs_that_were_suspended_for_a_week_pass_nobody_who_waited() -> None:
     assert [each.name for each in in_order([flat, level], at(week + 1))] == ["waits", "banked"]
 
 
-def test_gang_that_an_older_release_suspended_leaves_out_the_time_of_its_suspension() -> None:
-    record = replace(lived(make_record(created_at=NOW), [(10, suspend)]), age_stopped_at=None)
-    assert lived(record, [(600, resume)]).age_begins_at == at(590)
-
-
 @pytest.mark.parametrize(
     ("life", "message"),
     [

@@ -471,8 +471,6 @@ def test_events_of_one_appwrapper_never_run_backwards(first: Transition) -> None
 def test_latest_time_of_a_record_is_its_last_step_and_never_a_future_time() -> None:
     running = make_record(Phase.RUNNING, eligible_at=at(1e6), kept_until=at(1e6))
     assert record_change.latest(running) == running.phase_since
-    ended = replace(attempt_of(running), ended_at=at(500))
-    assert record_change.latest(replace(running, attempt=ended)) == at(500)
     ill = run_changes.note_health_issue(running, words.INSUFFICIENT_PODS_READY, "0 of 1", at(700)).after
     assert record_change.latest(ill) == at(700)
 

@@ -276,7 +276,7 @@ def test_mark_ends_when_the_gang_is_dispatched_or_waits_for_anything_else(name: 
 
 
 def test_mark_ends_even_if_the_reason_was_known_before_the_preemption() -> None:
-    """The record says so, whatever its pending reason: an older release may have left both."""
+    """The record says so, whatever its pending reason."""
     marked = replace(make_blocked(), is_preempting=True)
     assert queue_changes.says_otherwise(marked, WAITS)
     change = queue_changes.block(marked, WAITS, LATER)

@@ -179,7 +179,7 @@ def gangs(draw: st.DrawFn) -> Gang:
 
 @st.composite
 def assignments(draw: st.DrawFn, gang: Gang) -> Assignment:
-    """Places for the pods of a gang, on nodes that may be gone or full; none for one of an earlier release."""
+    """Places for the pods of a gang, on nodes that may be gone or full; none for one that was placed by sums."""
     if draw(st.integers(0, 3)) == 0:
         return ASSIGNED_NOWHERE
     return Assignment(tuple(draw(PLACES) for _ in gang.pod_sets))

@@ -24,7 +24,6 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.model.term_bounds import MOST_OF_GANGS, MOST_OF_PODS, Breadth
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.capacity.pods_there import FOLLOWS_NONE
 from dispatcher.core.scheduling.capacity.queued_terms import QueuedTerms, followed_by
 from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed
 from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
@@ -124,17 +123,6 @@ def test_gang_with_a_term_that_others_brought_needs_no_place_among_the_terms() -
         [*(pods_with(without(number)) for number in range(UNLABELLED)), pods_with(without(0))]
     )
     assert not followed.exceeding
-
-
-def test_gang_of_an_earlier_release_with_too_many_terms_delays_no_other_gang() -> None:
-    huge = pods_with(*map(without, range(UNLABELLED + 1)))
-    followed = followed_by([huge, pods_with(without("mine"))])
-    assert followed.leaves_out(huge)
-    assert not followed.leaves_out(pods_with(without("mine")))
-    terms = QueuedTerms()
-    terms.put("huge", (huge,))
-    terms.remove("huge")
-    assert terms.followed is FOLLOWS_NONE
 
 
 def closed(ledger: CapacityLedger, namespace: str = "honest") -> set[str]:

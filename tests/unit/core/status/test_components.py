@@ -243,7 +243,7 @@ def test_phase_of_a_status_is_that_of_its_record(record: Record) -> None:
     status = project(record)
     assert status["lifecyclePhase"] == record.phase
     assert phase_in(status) is record.phase
-    del status["lifecyclePhase"]  # as an earlier release wrote it
+    del status["lifecyclePhase"]  # which MCAD does not write
     assert phase_in(status) is record.phase
 
 
