@@ -11,9 +11,9 @@ import click
 from dispatcher import errors
 from dispatcher.api.schema import unknown_fields
 from dispatcher.cli.files.submission import Submission, name_in
+from dispatcher.cli.files.unknown_fields import UnknownFields
 from dispatcher.cli.hub import Found, Hub
 from dispatcher.cli.people.first_decision import NOT_DECIDED, SECONDS, FirstDecision, Outcome, first_decision
-from dispatcher.cli.people.unknown_fields import UnknownFields
 from dispatcher.cli.query import note
 from dispatcher.cli.screens.output import put
 from dispatcher.text import mapping_of, mappings_of, one_line

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.cli.people.unknown_fields import fields_at
+from dispatcher.cli.files.unknown_fields import fields_at
 
 Json = dict[str, Any]
 
