@@ -311,6 +311,7 @@ class Session:
                 lambda: self._priority_classes.classes,
             ),
             self._namespaces.expected_of,
+            self._namespaces.notify_of,
         )
 
     def _make_author_check(self) -> AuthorCheck | None:

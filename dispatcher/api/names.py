@@ -110,6 +110,8 @@ MAX_PRIORITY_SLOPE: Final = f"{PREFIX}/max-priority-slope"
 
 EXPECTED_RUNTIME: Final = f"{PREFIX}/expected-runtime-seconds"
 """On a namespace: the expected run time of its AppWrappers whose authors state no duration."""
+NOTIFY: Final = f"{PREFIX}/notify"
+"""On an AppWrapper or its namespace: the declared targets that are told of its events (`api.notifications`)."""
 
 ANCHOR_PREFIX: Final = "appwrapper-"
 """Prefix of an anchor's name, followed by the AppWrapper's uid and the number of the attempt."""

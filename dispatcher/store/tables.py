@@ -33,6 +33,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
+from dispatcher.core.model.notifications import TOLD
+
 metadata: Final = MetaData(
     naming_convention={
         "pk": "pk_%(table_name)s",
@@ -43,6 +45,7 @@ metadata: Final = MetaData(
 )
 
 _HOT: Final = {"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.02}
+_TOLD: Final = ", ".join(f"'{cause}'::text" for cause in TOLD)
 
 
 def _text(name: str) -> Column[str]:
@@ -171,6 +174,7 @@ appwrapper: Final = Table(
     _moment("age_stopped_at", nullable=True),
     Column("pods_never_preempt", Boolean, nullable=False, server_default=text("false")),
     Column("class_never_preempts", Boolean, nullable=False, server_default=text("false")),
+    _text("notifications"),
     # Far beyond any use. A slope that takes a priority past a double would make the order of the whole queue
     # unreadable.
     CheckConstraint("priority_slope BETWEEN -1e12 AND 1e12", name="priority_slope"),
@@ -322,6 +326,7 @@ event: Final = Table(
     Index("ix_event_uid_at", "uid", "at"),
     Index("ix_event_at", "at", postgresql_using="brin"),
     Index("ix_event_dispatched_at", "at", postgresql_where=text("cause = 'dispatched'")),
+    Index("ix_event_told", "id", postgresql_where=text(f"cause = ANY (ARRAY[{_TOLD}])")),
     postgresql_partition_by="RANGE (at)",
 )
 

@@ -96,8 +96,8 @@ POLICIES = st.sampled_from(QueueingStrategy)
 CLUSTER = st.sampled_from(list(CLUSTERS))
 OF_MEMBERS = {Cause.ABANDONED, Cause.LOST, Cause.REDIRECTED, Cause.WITHDRAWN}
 """What becomes of one by its cluster's fault, or because its user wants another: tests/cluster/members has these."""
-OF_OTHER_PARTS = {Cause.WARNED}
-"""What no reconcile does: tests/cluster/test_field_validation.py has this."""
+OF_OTHER_PARTS = {Cause.WARNED, Cause.NOTIFICATIONS_CHANGED}
+"""What no reconcile here does: tests/cluster/test_field_validation.py and test_notifications.py have these."""
 OF_RESTORED = {Cause.FOUND_ENDED, Cause.FOUND_RUNNING}
 """What is only found after the database was restored: tests/cluster/test_restored.py has these."""
 OF_PROVISIONING = {

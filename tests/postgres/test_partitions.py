@@ -64,7 +64,7 @@ async def test_partitions_have_the_indexes_of_their_table(
 ) -> None:
     await ensure_partitions(database, leadership.lease, NOW)
     found = rows_of(database_url, "SELECT count(*) FROM pg_indexes WHERE tablename = 'event_2026_12'")
-    assert found == [(3,)]
+    assert found == [(4,)]
 
 
 async def test_only_the_leader_makes_partitions(database: Database, leadership: Leadership) -> None:

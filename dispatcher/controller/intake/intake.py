@@ -460,6 +460,7 @@ class Intake:
             requirements=requirements,
             pods_never_preempt=spec is not None and self._pods_never_preempt(view, spec),
             submitter=view.submitter if self._believes_stamps else UNKNOWN,
+            notifications=str(self._limits.notifications(view)),
         )
 
     def _pods_never_preempt(self, view: AppWrapperView, spec: AppWrapperSpec) -> bool:

@@ -18,7 +18,8 @@ from dispatcher import log
 from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.conditions import ConditionType, granted_in
 from dispatcher.api.mutable_spec import MutableSpec
-from dispatcher.api.names import EXPECTED_RUNTIME, MAX_PRIORITY, MAX_PRIORITY_SLOPE
+from dispatcher.api.names import EXPECTED_RUNTIME, MAX_PRIORITY, MAX_PRIORITY_SLOPE, NOTIFY
+from dispatcher.api.notifications import LONGEST_TEXT, Choices, choices_in
 from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.core.intake.labels import PriorityClasses, ResolvedPriority, queues_of
 from dispatcher.core.intake.namespace_bounds import (
@@ -64,7 +65,7 @@ _UNKNOWN: Final = _Namespace("", {}, {})
 
 
 class Namespaces:
-    """Ceilings and labels by namespace.
+    """Ceilings, labels and chosen notifications by namespace.
 
     `on_change` is called with a namespace's name when its ceiling or its queue changes, and `on_labels` when any label
     of a namespace does.
@@ -83,6 +84,7 @@ class Namespaces:
         self._ceilings: dict[str, Ceiling] = {}
         self._expected: dict[str, int] = {}
         self._labels: dict[str, Mapping[str, str]] = {}
+        self._notify: dict[str, str] = {}
         self._reflector = Reflector(
             "hub-namespaces", client, _path, _decode, self._changed, extent=Extent(contents=False)
         )
@@ -126,6 +128,10 @@ class Namespaces:
         """The labels of a namespace; none if it is unknown."""
         return self._labels.get(namespace, {})
 
+    def notify_of(self, namespace: str) -> str:
+        """The annotation of a namespace that chooses notifications; empty without one."""
+        return self._notify.get(namespace, "")
+
     @property
     def labels(self) -> Mapping[str, Mapping[str, str]]:
         """The labels of every namespace that has any, by its name; the mapping is current, and not to be changed."""
@@ -139,6 +145,7 @@ class Namespaces:
             self._ceilings.pop(changed.name, None)
             self._expected.pop(changed.name, None)
             self._labels.pop(changed.name, None)
+            self._notify.pop(changed.name, None)
         else:
             self._note(new)
         before, after = old or _UNKNOWN, new or _UNKNOWN
@@ -153,6 +160,9 @@ class Namespaces:
         if expected := expected_runtime_of(namespace.annotations):
             self._expected[namespace.name] = expected
         self._labels[namespace.name] = namespace.labels
+        self._notify.pop(namespace.name, None)
+        if NOTIFY in namespace.annotations:
+            self._notify[namespace.name] = namespace.annotations[NOTIFY][: LONGEST_TEXT + 1]
         for key in unreadable(namespace.annotations):
             _log.warning("ceiling_unreadable", namespace=namespace.name, annotation=key, counts_as=0)
 
@@ -162,12 +172,12 @@ async def _path() -> str:
 
 
 def _decode(raw: Json) -> _Namespace | None:
-    """The annotations about ceilings and run times, and all labels; None without any."""
+    """The annotations about ceilings, run times and notifications, and all labels; None without any."""
     metadata = raw["metadata"]
     annotations, labels = mapping_of(metadata.get("annotations")), texts_of(metadata.get("labels"))
     ours = {
         key: str(annotations[key])
-        for key in (MAX_PRIORITY, MAX_PRIORITY_SLOPE, EXPECTED_RUNTIME)
+        for key in (MAX_PRIORITY, MAX_PRIORITY_SLOPE, EXPECTED_RUNTIME, NOTIFY)
         if key in annotations
     }
     return _Namespace(metadata["name"], ours, labels) if ours or labels else None
@@ -226,6 +236,7 @@ class Limits(Struct, frozen=True):
 
     `expected_of` is the run time that a namespace expects of its AppWrappers, in seconds; 0 if it expects none.
     `on_deferred` is called with the uid of each AppWrapper that is deferred.
+    `notify_of` is the annotation of a namespace that chooses notifications, empty without one.
     """
 
     rule: ChargeRule
@@ -235,6 +246,7 @@ class Limits(Struct, frozen=True):
     kinds: Kinds
     labels: LabelResolver
     expected_of: Callable[[str], int] = _nothing_expected
+    notify_of: Callable[[str], str] = lambda _namespace: ""
 
     def admits(self, view: AppWrapperView) -> bool:
         """True if its namespace has room for the AppWrapper; else it is deferred until `bound.call` returns it."""
@@ -304,6 +316,10 @@ class Limits(Struct, frozen=True):
         said = (*charge.warnings, template_fields.warning(spec))
         return replace(charge, warnings=tuple(filter(None, said)))
 
+    def notifications(self, view: AppWrapperView) -> Choices:
+        """The notifications that its annotation chooses; without one, those of its namespace."""
+        return choices_in(self.notify_of(view.namespace) if view.notify is None else view.notify)
+
     def pods_never_preempt(self, spec: AppWrapperSpec) -> bool:
         """True if a pod of the gang may preempt no pod, by its template or by its class, as that is now."""
         return pod_defaults.never_preempts(spec, self.labels.classes().never_preempting)
@@ -317,7 +333,8 @@ class Limits(Struct, frozen=True):
         )
         ceiling = self.ceiling_of(view.namespace)
         counts = ceiling.lower(asked)
-        said = (*charge.warnings, unknown_class, ceiling.warning(asked, view.namespace))
+        unread = self.notifications(view).problems
+        said = (*charge.warnings, unknown_class, ceiling.warning(asked, view.namespace), *unread)
         return replace(
             submission,
             priority=counts.priority,

@@ -109,6 +109,7 @@ class Observer:
             queues=self._limits.labels.queues_of(view) if view and is_undispatched else (),
             unknown_class=self._limits.unknown_class(view, record) if view and is_undispatched else "",
             cut=self._limits.cut(view, record) if view and is_undispatched else "",
+            notifications=self._limits.notifications(view) if view else None,
             awaits=self._awaited(record, view),
             awaits_its_own=self._awaits_its_own(record, view),
             policy=policy,

@@ -156,7 +156,7 @@ class OutlookKeeper:
         if self._round.next(self._cache.dispatches).is_busy:
             return
         queued, rules = tuple(self._cache.queued()), self._rules()
-        found = await Slices(self._monotonic).run(positions(queued, self._now(), has_queues=rules.has_queues))
+        found = await self._planner.run(positions(queued, self._now(), has_queues=rules.has_queues))
         for uid in islice((uid for uid in new if uid in found.outlooks), MOST_NEW):
             if uid not in self._outlooks:
                 self._outlooks[uid] = found.outlooks[uid]

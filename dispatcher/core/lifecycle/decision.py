@@ -6,7 +6,7 @@ Where nothing is awaited the decision is the change to commit, else an act of th
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TypeGuard, assert_never
+from typing import Final, TypeGuard, assert_never
 
 from dispatcher.api import conditions as words
 from dispatcher.api.clusterpolicies import OnClusterLost
@@ -37,6 +37,9 @@ from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 
+_FOLLOWING: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED, Phase.DISPATCHING, *ACTIVE})
+"""Phases in which other notifications are followed: there is more to come."""
+
 
 def decide(seen: ObservedState) -> Decision:
     """The next step for one AppWrapper; repeating it is always safe."""
@@ -53,7 +56,7 @@ def decide(seen: ObservedState) -> Decision:
         return Do(Act.EXPIRE if _is_left_in_member(record, seen.loss) else Act.DELETE)
     if record.phase in ACTIVE and _is_suspended(seen):
         return _suspend(record, seen, _finished(record, seen))
-    return _note_its_cluster(record, seen) or _go_on(record, seen)
+    return _note_its_cluster(record, seen) or _follow_choice(record, seen, _go_on(record, seen))
 
 
 def _note_its_cluster(record: Record, seen: ObservedState) -> Decision | None:
@@ -75,6 +78,17 @@ def _go_on(record: Record, seen: ObservedState) -> Decision:
     if record.phase in ACTIVE:
         return NOOP if seen.unreachable else _let_grow(record, seen, _watch_over(record, seen))
     return _decide_inactive(record, seen)
+
+
+def _follow_choice(record: Record, seen: ObservedState, next_step: Decision) -> Decision:
+    """Notes other notifications, once there is nothing else to do; an AppWrapper that has ended keeps its own."""
+    chosen = seen.notifications
+    if chosen is None or record.phase not in _FOLLOWING or not _rests(next_step):
+        return next_step
+    if str(chosen) == record.notifications:
+        return next_step
+    change = queue_changes.choose_notifications(record, str(chosen), seen.now, chosen.problems)
+    return Commit(change, follows_user=True)
 
 
 def _is_left_in_member(record: Record, loss: Loss | None) -> bool:

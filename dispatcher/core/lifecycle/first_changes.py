@@ -69,6 +69,8 @@ class Submission(Struct, frozen=True):
     """True if it lacks an approval that only its author's annotation names."""
     pods_never_preempt: bool = False
     class_never_preempts: bool = False
+    notifications: str = ""
+    """What its annotation, else that of its namespace, chooses to be told (`api.notifications`)."""
     is_edited: bool = False
     """True if its spec was changed before it was read first: it may have been suspended until then."""
     was_deferred: bool = False
@@ -254,6 +256,7 @@ def _first(submission: Submission, cause: Cause, now: datetime, **fields: object
         requirements=submission.requirements,
         pods_never_preempt=submission.pods_never_preempt,
         class_never_preempts=submission.class_never_preempts,
+        notifications=submission.notifications,
         user=submission.submitter.user,
         groups=submission.submitter.groups,
         phase=target,

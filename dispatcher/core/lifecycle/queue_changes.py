@@ -276,6 +276,19 @@ def move(record: Record, queues: tuple[str, ...], now: datetime) -> Change:
 
 
 @at_latest_time
+def choose_notifications(record: Record, chosen: str, now: datetime, problems: Sequence[str] = ()) -> Change:
+    """Changes which notifications its annotation, or that of its namespace, chooses; `problems` are left out."""
+    note = f"notifications {record.notifications or 'none'} → {chosen or 'none'}"
+    return change_by(
+        record,
+        Cause.NOTIFICATIONS_CHANGED,
+        now,
+        note=one_line("; ".join((note, *problems))),
+        notifications=chosen,
+    )
+
+
+@at_latest_time
 def dispatch(
     record: Record, cluster: str, now: datetime, why: str = "", assignment: Assignment = ASSIGNED_NOWHERE
 ) -> Change:

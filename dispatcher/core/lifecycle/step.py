@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from dispatcher.api.clusterpolicies import OnClusterLost
 from dispatcher.api.mutable_spec import MutableSpec
+from dispatcher.api.notifications import Choices
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
@@ -72,6 +73,8 @@ class ObservedState(Struct, frozen=True):
     """A sentence that the priority class which its labels name does not exist; empty if there is no need for one."""
     cut: str = ""
     """A sentence about what the ceiling of its namespace cuts from the priority asked for; empty if nothing."""
+    notifications: Choices | None = None
+    """The notifications that its annotation, else that of its namespace, chooses now; None if that is not known."""
 
 
 class Act(StrEnum):

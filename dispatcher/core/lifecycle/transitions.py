@@ -32,6 +32,7 @@ class Cause(StrEnum):
     REPRIORITISED = "reprioritised"
     REDIRECTED = "redirected"
     MOVED = "moved"
+    NOTIFICATIONS_CHANGED = "notifications-changed"
     SUSPENDED = "suspended"
     RESUMED = "resumed"
     DISPATCHED = "dispatched"
@@ -94,6 +95,8 @@ def _from_active(cause: Cause, target: Phase | None, meaning: str) -> tuple[Tran
     )
 
 
+_OTHER_NOTIFICATIONS: Final = "an annotation chooses other notifications"
+
 TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(None, Cause.SUBMITTED, _QUEUED, "a valid AppWrapper was seen for the first time"),
     Transition(None, Cause.SUBMITTED_SUSPENDED, _SUSPENDED, "seen for the first time, suspended by its user"),
@@ -120,12 +123,14 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(_QUEUED, Cause.REPRIORITISED, _QUEUED, "the user changed its priority"),
     Transition(_QUEUED, Cause.REDIRECTED, _QUEUED, "the user changed its cluster requirements"),
     Transition(_QUEUED, Cause.MOVED, _QUEUED, "a label, or a new tree of MCAD's, names another queue"),
+    Transition(_QUEUED, Cause.NOTIFICATIONS_CHANGED, _QUEUED, _OTHER_NOTIFICATIONS),
     Transition(_QUEUED, Cause.SUSPENDED, _SUSPENDED, "the user suspended it"),
     Transition(_QUEUED, Cause.DISPATCHED, _DISPATCHING, "the gang fits: committed to a cluster"),
     Transition(_QUEUED, Cause.DELETED, _DELETED, "deleted while it had no objects"),
     Transition(_SUSPENDED, Cause.REPRIORITISED, _SUSPENDED, "the user changed its priority"),
     Transition(_SUSPENDED, Cause.REDIRECTED, _SUSPENDED, "the user changed its cluster requirements"),
     Transition(_SUSPENDED, Cause.MOVED, _SUSPENDED, "a label, or a new tree of MCAD's, names another queue"),
+    Transition(_SUSPENDED, Cause.NOTIFICATIONS_CHANGED, _SUSPENDED, _OTHER_NOTIFICATIONS),
     Transition(_SUSPENDED, Cause.RESUMED, _QUEUED, "the user resumed it: queued by the age that it had"),
     Transition(_SUSPENDED, Cause.DELETED, _DELETED, "deleted while it had no objects"),
     Transition(
@@ -154,6 +159,7 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
         "it is preempted for another gang while it awaits capacity",
     ),
     Transition(_DISPATCHING, Cause.EVICTED, _REQUEUEING, "its queue is drained while it awaits capacity"),
+    Transition(_DISPATCHING, Cause.NOTIFICATIONS_CHANGED, _DISPATCHING, _OTHER_NOTIFICATIONS),
     Transition(_DISPATCHING, Cause.CREATED, _DISPATCHED, "every wrapped object was created"),
     Transition(_DISPATCHING, Cause.CREATION_REFUSED, _FAILING, "an object can never be created"),
     Transition(_DISPATCHING, Cause.CREATION_POSTPONED, _REQUEUEING, "an object cannot be created now"),
@@ -175,6 +181,7 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
             Transition(source, Cause.RECOVERED, source, "its cluster answers again"),
         )
     ),
+    *_from_active(Cause.NOTIFICATIONS_CHANGED, None, _OTHER_NOTIFICATIONS),
     *_from_active(Cause.GREW, None, "its pods hold more than before, and more than its demand"),
     *_from_active(
         Cause.SHRANK, None, "its pods hold less than before; it is charged for its demand at least"

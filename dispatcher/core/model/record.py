@@ -286,6 +286,7 @@ class Record(Struct, frozen=True):
     `aged_from` is the time from which its age counts, if that is not its creation. `age_stopped_at` is since when its
     age stands still, because its author keeps it back (`core.lifecycle.ageing`). `pods_never_preempt` is true if one of
     its pods has the preemption policy `Never`, `class_never_preempts` if the priority class that its labels name has.
+    `notifications` is what its annotation, else that of its namespace, chooses (`api.notifications`).
 
     `queue` is the leaf that it is charged in; an AppWrapper in several trees of queues has `more_queues`.
     `is_preempting` is true from the time when gangs were preempted for it until it is dispatched or waits for something
@@ -333,6 +334,7 @@ class Record(Struct, frozen=True):
     age_stopped_at: datetime | None = None
     pods_never_preempt: bool = False
     class_never_preempts: bool = False
+    notifications: str = ""
 
     @property
     def never_preempts(self) -> bool:

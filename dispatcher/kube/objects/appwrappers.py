@@ -29,8 +29,10 @@ from dispatcher.api.names import (
     CLUSTER_PREFERENCE,
     CLUSTER_SELECTOR,
     FINALIZER,
+    NOTIFY,
     OUR_MANAGERS,
 )
+from dispatcher.api.notifications import LONGEST_TEXT
 from dispatcher.api.validation import SpecSize, count_containers
 from dispatcher.core.intake.labels import kept_labels
 from dispatcher.core.kinds.provisioning_request import parameters_in
@@ -80,6 +82,8 @@ class AppWrapperView(Struct, frozen=True):
     is_quick: bool = True
     approvals: str = ""
     """The annotation that names approvals, as written."""
+    notify: str | None = None
+    """The annotation that chooses notifications, as written; None without one."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The labels that may name a queue or a priority class."""
     provisioning_parameters: Mapping[str, str] = field(default_factory=dict)
@@ -125,6 +129,7 @@ def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
         has_finalizer=isinstance(finalizers, list) and FINALIZER in finalizers,
         submitter=submitter_of(annotations),
         approvals=annotations.get(APPROVALS, ""),
+        notify=annotations[NOTIFY][: LONGEST_TEXT + 1] if NOTIFY in annotations else None,
         excess=None if size.is_acceptable else size,
         is_quick=size.is_quick and len(bounds.dumps(metadata)) <= LONGEST_QUICK_METADATA,
         labels=kept_labels(mapping_of(metadata.get("labels"))),

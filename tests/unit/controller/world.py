@@ -115,6 +115,7 @@ class World:
         self.ceilings: dict[str, Ceiling] = {}
         self.bound = QueueBound(5000, self.cache.count_undispatched)
         self.namespace_labels: dict[str, dict[str, str]] = {}
+        self.namespace_notify: dict[str, str] = {}
         self.trees: tuple[str, ...] = ()
         self.queue_names: frozenset[str] = frozenset()
         self.classes = PriorityClasses()
@@ -130,6 +131,7 @@ class World:
                 lambda: DeclaredQueues(self.forest, trees=self.trees, names=self.queue_names),
                 lambda: self.classes,
             ),
+            notify_of=lambda name: self.namespace_notify.get(name, ""),
         )
         self.cluster = self.make_cluster("hub", self.client, self.ledger)
         self.clusters = {"hub": self.cluster}

@@ -121,6 +121,9 @@ STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
     Cause.AWAITING_APPROVAL: lambda record, now: queue_changes.await_approvals(record, AWAITS, now),
     Cause.APPROVED: lambda record, now: queue_changes.approve(record, now),
     Cause.MOVED: lambda record, now: queue_changes.move(record, ("team", "tree/gold"), now),
+    Cause.NOTIFICATIONS_CHANGED: lambda record, now: queue_changes.choose_notifications(
+        record, "mail=Failed", now
+    ),
     Cause.RUN_FAILED: lambda record, now: run_changes.fail(
         record, EvictionReason(words.FAILED_COMPONENT, "it failed"), now
     ),

@@ -13,6 +13,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import Requeuing
 from dispatcher.api.clusterpolicies import OnClusterLost
 from dispatcher.api.mutable_spec import MutableSpec
+from dispatcher.api.notifications import choices_in
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
@@ -25,7 +26,7 @@ from dispatcher.core.lifecycle.step import NOOP, Act, Commit, Do, Loss, Observed
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.record import Change, NotedIssue, Phase, Record
+from dispatcher.core.model.record import ACTIVE, Change, NotedIssue, Phase, Record
 from tests.builders import (
     NOW,
     at,
@@ -731,3 +732,30 @@ def test_gang_that_was_taken_back_too_often_fails(
 )
 def test_pause_before_another_try_doubles_up_to_five_minutes(attempts: int, seconds: int) -> None:
     assert retry_pause(attempts) == timedelta(seconds=seconds)
+
+
+CHOICES = choices_in("mail=Failed chat=Ended,Waiting:2h oops")
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_other_notifications_are_followed_while_there_is_more_to_come(phase: Phase) -> None:
+    record, asked = make_record(phase), MutableSpec(suspend=phase is Phase.SUSPENDED)
+    usual = decide(make_observation(record, asked=asked))
+    decision = decide(make_observation(record, asked=asked, notifications=CHOICES))
+    rests = isinstance(usual, Do) and usual.act is Act.NOOP
+    if not (rests and phase in {Phase.QUEUED, Phase.SUSPENDED, *ACTIVE}):
+        assert decision == usual
+        return
+    assert isinstance(decision, Commit)
+    assert (decision.follows_user, decision.wakes_scheduler) == (True, False)
+    [event] = decision.change.events
+    chosen = "mail=Failed chat=Completed,Failed,Waiting:2h"
+    assert decision.change.after.notifications == chosen
+    assert event.message.startswith(
+        f"notifications none → {chosen}; dispatcher.codeflare.dev/notify: 'oops' is not"
+    )
+    assert decide(make_observation(decision.change.after, asked=asked, notifications=CHOICES)) == usual
+
+
+def test_notifications_wait_until_nothing_else_is_to_do() -> None:
+    assert step_of(decided(make_record(), queues=("team",), notifications=CHOICES)) is Cause.MOVED

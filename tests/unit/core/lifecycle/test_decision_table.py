@@ -546,6 +546,7 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
             reached.add(step_of(decide(world.show(start, at(seconds)))))
     assert reached == {*Act, *DECIDED}
     assert DECIDED.union(*MADE_BY.values()) == set(Cause) - {
+        Cause.NOTIFICATIONS_CHANGED,  # tests/unit/core/lifecycle/test_decision.py
         Cause.BLOCKED,
         Cause.NOT_EVALUATED,
         Cause.BLOCKED_AT_HEAD,
