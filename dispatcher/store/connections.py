@@ -122,7 +122,7 @@ def _as_sent(document: str | bytes) -> bytes:
     return document if isinstance(document, bytes) else document.encode()
 
 
-def hang_up(connection: psycopg.AsyncConnection) -> None:
+def hang_up(connection: psycopg.AsyncConnection[Any]) -> None:
     """End a connection for every task that waits for the server.
 
     Cancelling such a task would first ask the same server to cancel its statement, and wait for the answer.

@@ -1,4 +1,4 @@
-"""The reader roles of history, and their limits.
+"""The reader roles of history, and their limits; and the role of the notifier.
 
 `dispatcher_reader` sees every namespace, through the views of the schemas `history` and `scheduling`. Members of
 `dispatcher_tenant` see the namespaces granted to them, through the views of schema `tenant`. Both share a server with
@@ -6,6 +6,9 @@ the queue. So they get few connections, no temporary tables, no large objects, n
 bulk and bounded temporary files: they can neither fill the disk nor hold the queue's locks. They can lift their own
 timeouts, so the leader ends overdue sessions (`store.overdue`). Nothing in Postgres bounds the memory and the processor
 time of a session: whoever must not have them reads a replica.
+
+`dispatcher_notifier` is for `dispatcher notify` alone: it reads the views of schema `notify`, and writes the cursors
+there and nothing else.
 
 `set_up` returns, as SQL, the statements that its account may not run.
 """
@@ -23,6 +26,7 @@ from dispatcher.store.connections import connection_parameters
 
 READER: Final = "dispatcher_reader"
 TENANT: Final = "dispatcher_tenant"
+NOTIFIER: Final = "dispatcher_notifier"
 
 MOST_CONNECTIONS: Final = 20
 """Connections of the reader at once: a dashboard and some people, and a fifth of Postgres' default."""
@@ -130,6 +134,26 @@ STEPS: Final = (
         "'SELECT')), false) FROM pg_namespace AS n JOIN pg_class AS c ON c.relnamespace = n.oid, pg_roles AS r "
         f"WHERE n.nspname = 'scheduling' AND c.relkind = 'v' AND r.rolname = '{READER}'",
         f"GRANT USAGE ON SCHEMA scheduling TO {READER}; GRANT SELECT ON ALL TABLES IN SCHEMA scheduling TO {READER}",
+    ),
+    Step(
+        f"SELECT count(*) = 1 FROM pg_roles WHERE rolname = '{NOTIFIER}'",
+        f"CREATE ROLE {NOTIFIER} LOGIN",
+    ),
+    Step(
+        f"SELECT coalesce(bool_and(rolconnlimit >= 0), false) FROM pg_roles WHERE rolname = '{NOTIFIER}'",
+        f"ALTER ROLE {NOTIFIER} CONNECTION LIMIT {MEMBERS_CONNECTIONS}",
+    ),
+    Step(
+        # By ids: an account without rights to the schema may not look up a name in it.
+        "SELECT has_schema_privilege(r.oid, n.oid, 'USAGE') AND (SELECT bool_and(has_table_privilege(r.oid, c.oid, "
+        "'SELECT') AND (c.relkind = 'v' OR has_table_privilege(r.oid, c.oid, 'INSERT') "
+        "AND has_table_privilege(r.oid, c.oid, 'UPDATE'))) FROM pg_class AS c WHERE c.relnamespace = n.oid "
+        "AND c.relkind IN ('r', 'v')) AND (SELECT bool_and(has_function_privilege(r.oid, p.oid, 'EXECUTE')) "
+        "FROM pg_proc AS p WHERE p.pronamespace = n.oid) "
+        f"FROM pg_namespace AS n, pg_roles AS r WHERE n.nspname = 'notify' AND r.rolname = '{NOTIFIER}'",
+        f"GRANT USAGE ON SCHEMA notify TO {NOTIFIER}; GRANT SELECT ON ALL TABLES IN SCHEMA notify TO {NOTIFIER}; "
+        f"GRANT INSERT, UPDATE ON notify.cursor TO {NOTIFIER}; "
+        f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA notify TO {NOTIFIER}",
     ),
     Step(
         f"SELECT coalesce(bool_and(rolconnlimit >= 0), false) FROM pg_roles WHERE rolname = '{READER}'",
