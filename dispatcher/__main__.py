@@ -212,6 +212,97 @@ def run(
     asyncio.run(app.run(settings, kinds))
 
 
+@dispatcher_program.command()
+@database_url_option
+@click.option(
+    "--targets",
+    envvar="DISPATCHER_NOTIFY_TARGETS",
+    required=True,
+    metavar="FILE",
+    help="YAML file with the targets: their names, addresses and namespaces.  [env: DISPATCHER_NOTIFY_TARGETS]",
+)
+@click.option("--check", is_flag=True, help="Read the file, list the targets, and end.")
+@click.option(
+    "--try", "tried", metavar="TARGET", help="Send one message to this target, and end: 1 if it is not taken."
+)
+@click.option(
+    "--keep-hours",
+    envvar="DISPATCHER_NOTIFY_KEEP_HOURS",
+    type=click.FloatRange(min=0.1, max=24 * 30),
+    default=24.0,
+    metavar="HOURS",
+    help="Hours for which a message is tried; then it is dropped.  "
+    "[env: DISPATCHER_NOTIFY_KEEP_HOURS; default: 24]",
+)
+@click.option(
+    "--most-behind",
+    envvar="DISPATCHER_NOTIFY_MOST_BEHIND",
+    type=WholeNumber(min=1, max=10**6),
+    default=10_000,
+    metavar="NUMBER",
+    help="Events that a target may be behind; beyond that the oldest are dropped.  "
+    "[env: DISPATCHER_NOTIFY_MOST_BEHIND; default: 10000]",
+)
+@click.option("--listen-address", help="Address of probes and metrics.  [default: 127.0.0.1]")
+@click.option(
+    "--listen-port",
+    type=WholeNumber(min=0, max=65535),
+    metavar="NUMBER",
+    help="Port of probes and metrics; 0 lets the system choose.  [default: 8081]",
+)
+@log_level_option
+@log_format_option
+def notify(
+    database_url: str | None,
+    targets: str,
+    check: bool,
+    tried: str | None,
+    keep_hours: float,
+    most_behind: int,
+    listen_address: str | None,
+    listen_port: int | None,
+    log_level: str | None,
+    log_format: str | None,
+) -> None:
+    """Send notifications of gangs and queues, until it is stopped.
+
+    Tells people and programs when gangs start, end, fail, are preempted or wait for long. It reads the events in the
+    database, and sends each to the targets that its AppWrapper, or the AppWrapper's namespace,
+    chooses by the annotation dispatcher.codeflare.dev/notify, such as team-slack=Failed,Completed. A message is sent
+    at least once; its id tells a repetition. Of several replicas one sends, and the others stand by.
+
+    Example: dispatcher notify --targets targets.yaml --database-url postgresql:///dispatcher
+    """
+    import asyncio  # as in `migrate`
+    from datetime import timedelta
+
+    from dispatcher.api.document import Entry
+    from dispatcher.cli.files.documents import read_document
+    from dispatcher.notify import process
+    from dispatcher.notify.courier import Bounds
+
+    def read() -> Entry:
+        return Entry(read_document(targets), "")
+
+    if check:
+        click.echo(process.listing(process.declared(read)), nl=False)
+        return
+    if tried is not None:
+        asyncio.run(process.try_target(process.declared(read), tried))
+        click.echo(f"target {tried} has taken the message")
+        return
+    settings = _settings(
+        database_url=database_url,
+        listen_address=listen_address,
+        listen_port=listen_port,
+        log_level=log_level,
+        log_format=log_format,
+    )
+    bounds = Bounds(timedelta(hours=keep_hours), most_behind)
+    options = process.NotifierOptions(read, settings.listen_address, settings.listen_port, bounds)
+    asyncio.run(process.run(settings.database_url.get_secret_value(), options))
+
+
 @contextmanager
 def _authorities_unread() -> Iterator[None]:
     """While aiohttp is imported, keep it from reading the system's certificate authorities.

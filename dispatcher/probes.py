@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from aiohttp import web
 from msgspec import Struct, field
@@ -287,9 +287,17 @@ MOST_SECONDS: Final = 10.0
 """The longest life of a connection, from its first byte to the last; a probe gives up after a second by default."""
 
 
+class Exposed(Protocol):
+    """What a process serves at `/metrics`."""
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """The registry of its metrics."""
+
+
 @asynccontextmanager
 async def serve(
-    address: str, port: int, health: Health, metrics: Metrics, *, most_seconds: float = MOST_SECONDS
+    address: str, port: int, health: Health, metrics: Exposed, *, most_seconds: float = MOST_SECONDS
 ) -> AsyncIterator[int]:
     """Serve probes and metrics until the block ends; yields the port that was bound."""
     application = web.Application()
@@ -378,7 +386,7 @@ def _readyz(health: Health) -> Callable[[web.Request], Awaitable[web.Response]]:
     return answer
 
 
-def _metrics(metrics: Metrics) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _metrics(metrics: Exposed) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(_request: web.Request) -> web.Response:
         return web.Response(
             body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
+from dispatcher.notify.metrics import NotifierMetrics
 from dispatcher.probes import Metrics, MetricValues, QueueMetricValues
 
 OF_HISTOGRAMS: Final = ("bucket", "count", "sum")
@@ -74,3 +75,9 @@ def series_names() -> set[str]:
             [f"{metric}_{part}" for part in OF_HISTOGRAMS] if description.kind == "histogram" else [metric]
         )
     }
+
+
+def names_of_notifier() -> set[str]:
+    """The metrics of the notifier, which docs/notify.md describes."""
+    families = NotifierMetrics().registry.collect()
+    return {f"{family.name}_total" if family.type == "counter" else family.name for family in families}

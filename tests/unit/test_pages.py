@@ -25,7 +25,7 @@ from testbed.dev import NODE, USERS
 from testbed.stack import NODES
 from tests.afternoon import CHECKOUT, STATE, Step, comparable, first_steps, steps
 from tests.commands import Run, runner
-from tests.metrics import Described, described
+from tests.metrics import Described, described, names_of_notifier
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
@@ -240,13 +240,13 @@ def test_every_error_of_a_write_is_a_word_of_the_page() -> None:
 
 
 def test_metrics_that_other_pages_name_exist() -> None:
-    roles = {"dispatcher_reader", "dispatcher_tenant"}
+    roles = {"dispatcher_reader", "dispatcher_tenant", "dispatcher_notifier"}
     named = {
         name
         for page in DOCS.glob("*.md")
         for name in re.findall(r"`(dispatcher_[a-z_]+)", page.read_text(encoding="utf-8"))
     }
-    assert named - roles <= described().keys()
+    assert named - roles <= described().keys() | names_of_notifier()
 
 
 # --- docs/try-it.md ----------------------------------------------------------------------------------------

@@ -1,0 +1,47 @@
+"""The metrics of the notifier; the label `target` has the names that the operator declares."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+
+class NotifierMetrics:
+    """One registry with all metrics of one notifier."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.sending = Gauge(
+            "dispatcher_notify_sending", "1 while this process sends", registry=self.registry
+        )
+        self.sent = Counter(
+            "dispatcher_notify_sent", "Messages that the target has taken", ["target"], registry=self.registry
+        )
+        self.failures = Counter(
+            "dispatcher_notify_failures",
+            "Attempts to send that failed; a message is sent again",
+            ["target"],
+            registry=self.registry,
+        )
+        self.dropped = Counter(
+            "dispatcher_notify_dropped",
+            "Messages that were given up, by the reason: age, backlog or refused",
+            ["target", "reason"],
+            registry=self.registry,
+        )
+        self.behind = Gauge(
+            "dispatcher_notify_behind_events",
+            "Events that the target has not been told of yet, whether or not they concern it",
+            ["target"],
+            registry=self.registry,
+        )
+        self.lag = Gauge(
+            "dispatcher_notify_lag_seconds",
+            "Age of the oldest event that the target has not been told of yet",
+            ["target"],
+            registry=self.registry,
+        )
+        self.closed = Counter(
+            "dispatcher_notify_closed_choices",
+            "Events whose AppWrapper chooses a target that is not declared, or not open to its namespace",
+            registry=self.registry,
+        )

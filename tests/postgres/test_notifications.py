@@ -1,0 +1,464 @@
+"""The notifier on a real database: nothing is lost and little is told twice, whatever ends when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Final, LiteralString
+
+import psycopg
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from dispatcher.api.document import Entry
+from dispatcher.core.lifecycle import first_changes, queue_changes, run_changes
+from dispatcher.core.model.notifications import TOLD, Cursor
+from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.record import Record
+from dispatcher.errors import StoreUnavailable
+from dispatcher.notify.courier import Bounds, Courier
+from dispatcher.notify.messages import Message
+from dispatcher.notify.metrics import NotifierMetrics
+from dispatcher.notify.process import Notifier, NotifierOptions, declared
+from dispatcher.notify.retry import Failed, Outcome, Refused, Sent
+from dispatcher.notify.targets import Names, QueueAlarms, Target
+from dispatcher.store.notifications import NotifierStore, connected
+from dispatcher.store.queue import QueueStore
+from dispatcher.store.reader import NOTIFIER
+from tests.postgres.changes import (
+    LATER,
+    NOW,
+    committed,
+    make_block,
+    make_created,
+    make_dispatch,
+    make_submit,
+    rows_of,
+)
+from tests.postgres.test_migrations import with_user
+from tests.receivers import receiving
+from tests.unit.notify.values import make_target
+
+FOR_LONG: Final = Bounds(keep=timedelta(days=3650), every=timedelta(milliseconds=50))
+"""Bounds by which no message of a test is too old."""
+DAY: Final = timedelta(days=1)
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[NotifierStore]:
+    """The connection of a notifier that sends."""
+    async with connected(with_user(database_url, NOTIFIER)) as store:
+        assert await store.lead()
+        yield store
+
+
+async def begin(queue: QueueStore, name: str, notifications: str = "mail=All") -> Record:
+    """An AppWrapper whose objects were created."""
+    record = await committed(queue, make_submit(name, notifications=notifications))
+    record = await committed(queue, make_dispatch(record))
+    return await committed(queue, make_created(record))
+
+
+async def run(queue: QueueStore, name: str, notifications: str = "mail=All") -> Record:
+    """An AppWrapper whose pods run: one event to tell of."""
+    return await committed(queue, run_changes.mark_running(await begin(queue, name, notifications), LATER))
+
+
+async def complete(queue: QueueStore, record: Record) -> Record:
+    return await committed(queue, run_changes.complete(record, (0,), LATER + DAY, LATER))
+
+
+class Scripted:
+    """A target that answers as a test says, and keeps what it was sent; at last it takes everything."""
+
+    def __init__(self, *answers: Outcome, before: Callable[[], Awaitable[None]] | None = None) -> None:
+        self.told: list[Message] = []
+        self._answers = list(answers)
+        self._before = before
+        self._more = asyncio.Condition()
+
+    async def send(self, message: Message, _now: datetime) -> Outcome:
+        """Take one message."""
+        async with self._more:
+            self.told.append(message)
+            self._more.notify_all()
+        if self._before is not None:
+            await self._before()
+        return self._answers.pop(0) if self._answers else Sent()
+
+    async def wait_for(self, count: int) -> list[str]:
+        """What was told of whom, once there are so many."""
+        async with asyncio.timeout(15), self._more:
+            await self._more.wait_for(lambda: len(self.told) >= count)
+        return [
+            f"{message.facts.get('event', message.kind)} {message.about.rpartition('/')[2]}"
+            for message in self.told
+        ]
+
+
+def courier(
+    store: NotifierStore, sender: Scripted, target: Target | None = None, bounds: Bounds = FOR_LONG
+) -> Courier:
+    """A courier that makes no pauses."""
+
+    async def no_pause(seconds: float) -> None:
+        await asyncio.sleep(min(seconds, 0.05))
+
+    return Courier(target or make_target(), sender, store, NotifierMetrics(), bounds, sleep=no_pause)
+
+
+@asynccontextmanager
+async def running(*couriers: Courier) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(each.run()) for each in couriers]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+# --- what is read ------------------------------------------------------------------------------------------
+
+
+async def test_events_are_read_with_what_their_appwrappers_choose(
+    queue: QueueStore, store: NotifierStore
+) -> None:
+    await complete(queue, await run(queue, "one", "mail=Ended"))
+    events = await store.events(0, 100)
+    assert [(each.cause, each.name, each.cluster, each.attempt) for each in events] == [
+        ("pods-running", "one", "hub", 1),
+        ("completed", "one", "hub", 1),
+    ]
+    assert {(each.notifications, each.started_at) for each in events} == {("mail=Ended", LATER)}
+    assert await store.events(events[0].id, 100) == events[1:]
+    assert await store.events(0, 1) == events[:1]
+    assert await store.behind(0, 100) == (2, LATER)
+    assert await store.behind(events[-1].id, 100) == (0, None)
+
+
+async def test_a_change_of_the_annotation_counts_from_then_on(
+    queue: QueueStore, store: NotifierStore
+) -> None:
+    record = await begin(queue, "one", "")
+    record = await committed(queue, queue_changes.choose_notifications(record, "mail=Started", LATER))
+    await committed(queue, run_changes.mark_running(record, LATER))
+    assert [each.notifications for each in await store.events(0, 100)] == ["mail=Started"]
+
+
+async def test_rejected_preempted_and_evicted_gangs_are_read(queue: QueueStore, store: NotifierStore) -> None:
+    rejected = first_changes.reject(
+        first_changes.Submission("u", "g", "default", "bad", NOW, b"", "h", notifications="mail=All"),
+        "no",
+        NOW,
+    )
+    await committed(queue, rejected)
+    record = await run(queue, "one")
+    await committed(queue, run_changes.preempt(record, Reason.FAIR_SHARE, "for default/two", LATER, "uid-2"))
+    causes = [(each.cause, each.message) for each in await store.events(0, 100)]
+    assert causes == [("rejected", "no"), ("pods-running", ""), ("preempted", "for default/two")]
+
+
+async def test_waiting_gangs_and_queues_are_read(queue: QueueStore, store: NotifierStore) -> None:
+    chooses = await committed(queue, make_submit("chooses", notifications="mail=Waiting:1h"))
+    await committed(queue, make_block(chooses))
+    await committed(queue, make_submit("other", notifications="chat=Waiting:1h"))
+    [gang] = await store.waiting("mail", None)
+    assert (gang.name, gang.queue, gang.since, gang.message) == ("chooses", "default", NOW, "lacks 1 cpu")
+    assert gang.advice.startswith("Wait: it goes when enough is free")
+    assert {each.name for each in await store.waiting("nobody", timedelta(minutes=1))} == {"chooses", "other"}
+    [found] = await store.queues()
+    assert (found.queue, found.queued, found.oldest_since, found.stop_policy) == ("default", 2, NOW, "None")
+
+
+@pytest.mark.parametrize("cause", TOLD)
+def test_every_cause_that_is_told_of_is_in_the_view(database_url: str, cause: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute(INSERT, {"name": "x", "cause": cause})
+    assert rows_of(database_url, "SELECT cause FROM notify.events") == [(cause,)]
+
+
+def test_next_events_are_found_by_their_index_and_not_sorted(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("SET enable_seqscan = off")
+        plan = connection.execute(
+            "EXPLAIN SELECT id, is_settled, notifications FROM notify.events WHERE id > 7 ORDER BY id LIMIT 1"
+        ).fetchall()
+    steps = "\n".join(line for (line,) in plan)
+    assert "event_default_id_idx" in steps
+    assert "Sort" not in steps
+
+
+# --- the order of the commits ------------------------------------------------------------------------------
+
+INSERT: LiteralString = (
+    "INSERT INTO event (at, uid, namespace, name, queue, cause, to_phase, epoch) "
+    "VALUES (now(), %(name)s, 'ns', %(name)s, 'q', %(cause)s, 'Completed', 1) RETURNING id"
+)
+
+
+@pytest.fixture
+def slow_commit(database_url: str) -> Iterator[psycopg.Connection]:
+    """A transaction that has written the first event, and commits after others."""
+    with psycopg.connect(database_url) as connection:
+        connection.execute(INSERT, {"name": "first", "cause": "completed"})
+        yield connection
+
+
+async def test_an_event_is_read_once_every_earlier_commit_is_done(
+    database_url: str, store: NotifierStore, slow_commit: psycopg.Connection
+) -> None:
+    with psycopg.connect(database_url) as other:
+        other.execute(INSERT, {"name": "second", "cause": "completed"})
+    assert await store.events(0, 100) == []
+    await asyncio.to_thread(slow_commit.commit)
+    assert [each.name for each in await store.events(0, 100)] == ["first", "second"]
+
+
+async def test_an_event_waits_a_minute_at_most_for_transactions_of_others(
+    database_url: str, store: NotifierStore, slow_commit: psycopg.Connection
+) -> None:
+    with psycopg.connect(database_url) as other:
+        for name in ("second", "third"):
+            other.execute(INSERT, {"name": name, "cause": "completed"})
+        other.execute(
+            "UPDATE event SET recorded_at = recorded_at - interval '61 seconds' WHERE name = 'second'"
+        )
+    assert [each.name for each in await store.events(0, 100)] == ["second"]
+
+
+# --- cursors -----------------------------------------------------------------------------------------------
+
+
+async def test_a_new_target_is_told_what_happens_from_then_on(
+    queue: QueueStore, store: NotifierStore
+) -> None:
+    await run(queue, "before")
+    cursor = await store.cursor("mail")
+    [before] = await store.events(0, 100)
+    assert cursor.event_id == before.id
+    await run(queue, "after")
+    sender = Scripted()
+    async with running(courier(store, sender)):
+        assert await sender.wait_for(1) == ["Started after"]
+
+
+async def test_a_cursor_comes_back_as_it_was_written(store: NotifierStore) -> None:
+    begun = await store.cursor("mail")
+    cursor = replace(
+        begun, event_id=7, waits_until=LATER, waits_uid="u", alarms={"stopped/a": NOW}, dropped=3
+    )
+    await store.save(cursor)
+    assert await store.cursor("mail") == cursor
+    with pytest.raises(StoreUnavailable, match="the cursor of target nobody is gone"):
+        await store.save(Cursor("nobody", 0, NOW))
+
+
+async def test_a_crash_between_send_and_commit_repeats_one_message_with_its_id(
+    queue: QueueStore, database_url: str
+) -> None:
+    url = with_user(database_url, NOTIFIER)
+    async with connected(url) as store:
+        await store.cursor("mail")
+    for name in ("one", "two", "three"):
+        await run(queue, name)
+
+    async def cut_off() -> None:
+        if len(crashing.told) == 2:
+            await asyncio.to_thread(
+                rows_of,
+                database_url,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name = 'dispatcher notify' AND datname = current_database()",
+            )
+
+    crashing, after = Scripted(before=cut_off), Scripted()
+    with pytest.raises(StoreUnavailable):
+        async with connected(url) as store:
+            await courier(store, crashing).run()
+    async with connected(url) as store, running(courier(store, after)):
+        assert await after.wait_for(2) == ["Started two", "Started three"]
+    assert [each.facts["name"] for each in crashing.told] == ["one", "two"]
+    assert after.told[0].id == crashing.told[1].id
+
+
+async def test_a_message_that_fails_is_sent_again_before_the_next_one(
+    queue: QueueStore, store: NotifierStore
+) -> None:
+    await store.cursor("mail")
+    for name in ("one", "two"):
+        await run(queue, name)
+    sender = Scripted(Failed("no answer"), Failed("it answered 503"))
+    with capture_logs() as logs:
+        async with running(courier(store, sender)):
+            told = await sender.wait_for(4)
+    assert told == ["Started one", "Started one", "Started one", "Started two"]
+    failed = [(each["tries"], each["error"]) for each in logs if each["event"] == "notification_failed"]
+    assert failed == [(1, "no answer"), (2, "it answered 503")]
+
+
+async def test_a_refused_message_is_given_up_and_counted(queue: QueueStore, store: NotifierStore) -> None:
+    await store.cursor("mail")
+    for name in ("one", "two"):
+        await run(queue, name)
+    sender = Scripted(*3 * [Refused("it answered 400")])
+    with capture_logs() as logs:
+        async with running(courier(store, sender)):
+            assert await sender.wait_for(4) == [*3 * ["Started one"], "Started two"]
+    [dropped] = [each for each in logs if each["event"] == "notification_dropped"]
+    assert (dropped["reason"], dropped["error"]) == ("refused", "it answered 400")
+    assert (await store.cursor("mail")).dropped == 1
+
+
+async def test_messages_that_are_too_old_are_dropped_unsent(queue: QueueStore, store: NotifierStore) -> None:
+    await store.cursor("mail")
+    await run(queue, "old")  # of a week ago, by the clock of tests
+    last = await complete(queue, await run(queue, "older"))
+    sender, metrics = Scripted(), NotifierMetrics()
+    task = asyncio.create_task(Courier(make_target(), sender, store, metrics, Bounds()).run())
+    async with asyncio.timeout(15):
+        while (await store.cursor("mail")).dropped < 3:  # noqa: ASYNC110  # as for the lock below
+            await asyncio.sleep(0.02)
+    task.cancel()
+    assert (sender.told, last.name) == ([], "older")
+    assert metrics.dropped.labels("mail", "age")._value.get() == 3  # noqa: SLF001  # the library has no reader
+
+
+async def test_a_target_far_behind_loses_the_oldest_messages_and_they_are_counted(
+    queue: QueueStore, store: NotifierStore
+) -> None:
+    await store.cursor("mail")
+    for name in ("one", "two", "three", "four"):
+        await run(queue, name, "" if name == "two" else "mail=All")
+    sender = Scripted()
+    with capture_logs() as logs:
+        async with running(courier(store, sender, bounds=replace(FOR_LONG, most_behind=1))):
+            assert await sender.wait_for(1) == ["Started four"]
+    [skipped] = [each for each in logs if each["event"] == "notifications_skipped"]
+    assert (skipped["events"], skipped["messages"]) == (3, 2)
+    assert (await store.cursor("mail")).dropped == 2
+
+
+async def test_a_dead_target_delays_no_other_one(queue: QueueStore, store: NotifierStore) -> None:
+    hangs = asyncio.Event()
+
+    async def hang() -> None:
+        await hangs.wait()
+
+    both = [make_target("dead"), make_target("mail")]
+    for each in both:
+        await store.cursor(each.name)
+    dead, mail = Scripted(before=hang), Scripted()
+    async with running(courier(store, dead, both[0]), courier(store, mail, both[1])):
+        for name in ("one", "two"):
+            await run(queue, name, "mail=All dead=All")
+        assert await mail.wait_for(2) == ["Started one", "Started two"]
+        assert await dead.wait_for(1) == ["Started one"]
+
+
+# --- waits and alarms --------------------------------------------------------------------------------------
+
+
+async def test_a_long_wait_and_an_alarm_of_its_queue_are_told_once(
+    queue: QueueStore, store: NotifierStore, database_url: str
+) -> None:
+    begun = await store.cursor("mail")
+    await store.save(replace(begun, waits_until=NOW))
+    await committed(queue, make_submit("slow", notifications="mail=Waiting:1h"))
+    target = make_target(alarms=QueueAlarms(Names(("*",)), longer_than=timedelta(hours=2)))
+    sender = Scripted()
+    async with running(courier(store, sender, target)):
+        told = await sender.wait_for(2)
+        async with asyncio.timeout(15):
+            while not (await store.cursor("mail")).alarms:  # noqa: ASYNC110  # as for the lock below
+                await asyncio.sleep(0.02)
+    assert told == ["Waiting slow", "queue.waits-longer.began default"]
+    cursor = await store.cursor("mail")
+    assert (cursor.waits_until, list(cursor.alarms)) == (NOW + timedelta(hours=1), ["waits-longer/default"])
+
+
+# --- one that sends, and its rights ------------------------------------------------------------------------
+
+
+async def test_one_notifier_sends_and_another_takes_over_when_it_ends(database_url: str) -> None:
+    url = with_user(database_url, NOTIFIER)
+    async with connected(url) as second:
+        async with connected(url) as first:
+            assert await first.lead()
+            assert not await second.lead()
+        async with asyncio.timeout(15):
+            while not await second.lead():  # noqa: ASYNC110  # the server ends the first one's session by itself
+                await asyncio.sleep(0.02)
+
+
+REFUSED: Final[tuple[LiteralString, ...]] = (
+    "SELECT * FROM public.appwrapper",
+    "SELECT * FROM public.event",
+    "SELECT * FROM history.timeline",
+    "DELETE FROM notify.cursor",
+    "UPDATE public.hub SET id = id",
+    "SELECT pg_advisory_lock(1)",
+    "CREATE TABLE public.mine (n int)",
+    "CREATE TABLE notify.mine (n int)",
+)
+
+
+@pytest.mark.parametrize("statement", REFUSED)
+def test_notifier_reads_its_views_and_writes_its_cursors_alone(
+    database_url: str, statement: LiteralString
+) -> None:
+    with (
+        psycopg.connect(with_user(database_url, NOTIFIER), autocommit=True) as connection,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
+        connection.execute(statement)
+
+
+def test_no_other_role_reads_what_is_for_the_notifier(database_url: str) -> None:
+    with (
+        psycopg.connect(with_user(database_url, "dispatcher_reader"), autocommit=True) as connection,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
+        connection.execute("SELECT * FROM notify.events")
+
+
+async def test_processes_send_to_a_web_server_and_survive_the_end_of_their_connections(
+    queue: QueueStore, database_url: str
+) -> None:
+    url = with_user(database_url, NOTIFIER)
+    async with receiving() as receiver:
+        document = {
+            "targets": [{"name": "hook", "webhook": {"url": receiver.url}, "namespaces": ["default"]}]
+        }
+
+        def read() -> Entry:
+            return Entry(document, "")
+
+        options = NotifierOptions(read, "127.0.0.1", 0, FOR_LONG)
+        async with connected(url) as store:
+            await store.cursor("hook")
+        processes = [asyncio.create_task(Notifier(url, options, declared(read)).run()) for _ in range(2)]
+        try:
+            await run(queue, "one", "hook=Started other=Started")
+            await receiver.wait_for(1)
+            rows_of(
+                database_url,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name = 'dispatcher notify' AND datname = current_database()",
+            )
+            await run(queue, "two", "hook=Started")
+            events = await receiver.wait_for(2)
+        finally:
+            for process in processes:
+                process.cancel()
+            await asyncio.gather(*processes, return_exceptions=True)
+    [(hub_id,)] = rows_of(database_url, "SELECT id::text FROM hub")
+    assert [(each["subject"], each["type"]) for each in events] == [
+        (f"default/{name}", "dispatcher.codeflare.dev.appwrapper.started") for name in ("one", "two")
+    ]
+    assert {each["source"] for each in events} == {f"/dispatcher.codeflare.dev/hubs/{hub_id}"}

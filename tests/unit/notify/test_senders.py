@@ -1,0 +1,121 @@
+"""Messages on the wire: to a real HTTP server and to a real SMTP server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dispatcher.api.notifications import Occasion
+from dispatcher.errors import CommandFailed, SettingsError
+from dispatcher.notify import envelopes
+from dispatcher.notify.messages import of_event
+from dispatcher.notify.process import try_target
+from dispatcher.notify.retry import Failed, Outcome, Refused, Sent
+from dispatcher.notify.senders import check_address, sender_of
+from dispatcher.notify.targets import AppriseAddress, Target, Webhook
+from tests.receivers import Mailbox, mailbox, receiving, text_of
+from tests.unit.notify.values import NOW, make_event, make_target
+
+MESSAGE = of_event(make_event(7, message="<b>it</b> failed & ended"), Occasion.FAILED)
+KEY = "a-key-of-16-bytes"
+
+
+async def sent(target: Target) -> Outcome:
+    async with sender_of(target, "hub-1") as sender:
+        return await sender.send(MESSAGE, NOW)
+
+
+async def test_webhook_gets_a_signed_cloud_event() -> None:
+    async with receiving() as receiver:
+        assert await sent(make_target(address=Webhook(receiver.url, KEY))) == Sent()
+    [(headers, body)] = receiver.received
+    assert body == envelopes.cloud_event(MESSAGE, "hub-1")
+    expected = envelopes.headers(MESSAGE.id, body, KEY, NOW)
+    assert {name: headers[name] for name in expected} == expected
+    assert headers["User-Agent"] == "appwrapper-dispatcher"
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "outcome"),
+    [
+        (503, {"Retry-After": "60"}, "it answered 503"),
+        (302, {"Location": "/elsewhere"}, "it answered 302: redirections are not followed"),
+        (400, {}, "it answered 400"),
+    ],
+)
+async def test_answers_of_a_webhook(status: int, headers: dict[str, str], outcome: str) -> None:
+    async with receiving() as receiver:
+        receiver.status, receiver.headers = status, headers
+        found = await sent(make_target(address=Webhook(receiver.url)))
+    assert isinstance(found, Refused if status == 400 else Failed)
+    assert found.reason.startswith(outcome)
+    assert len(receiver.received) == 1
+
+
+async def test_a_webhook_that_does_not_listen_fails_without_its_address() -> None:
+    async with receiving() as receiver:
+        url = f"{receiver.url}?token=T0KEN"
+    found = await sent(make_target(address=Webhook(url)))
+    assert isinstance(found, Failed)
+    assert "T0KEN" not in found.reason
+    assert "127.0.0.1" not in found.reason
+
+
+@pytest.fixture
+async def box() -> AsyncIterator[Mailbox]:
+    """A real SMTP server."""
+    async with mailbox() as box:
+        yield box
+
+
+async def test_mail_has_the_sentence_the_command_and_the_id(box: Mailbox) -> None:
+    assert await sent(make_target(address=AppriseAddress(box.url))) == Sent()
+    [mail] = box.mails
+    assert mail["Subject"] == "team-a/train: Failed"
+    assert "team@example.com" in mail["To"]
+    for part in (MESSAGE.text, MESSAGE.command, MESSAGE.id):
+        assert part in text_of(mail)
+
+
+async def test_a_mail_server_that_refuses_is_tried_again(box: Mailbox) -> None:
+    box.answer = "451 try later"
+    assert isinstance(await sent(make_target(address=AppriseAddress(box.url))), Failed)
+
+
+async def test_trial_of_a_target_says_whether_it_was_taken(box: Mailbox) -> None:
+    target = make_target(address=AppriseAddress(box.url))
+    await try_target((target,), "mail")
+    assert "this message tries the target mail" in text_of(box.mails[0])
+    box.answer = "550 no"
+    with pytest.raises(CommandFailed, match="target mail did not take the message"):
+        await try_target((target,), "mail")
+
+
+async def test_a_server_that_hangs_ends_an_attempt_and_is_not_called_twice_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dispatcher.notify.senders.SECONDS", 0.2)
+    hangs = asyncio.Event()
+
+    async def keep_silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await hangs.wait()
+        writer.close()
+
+    server = await asyncio.start_server(keep_silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    address = AppriseAddress(f"mailto://127.0.0.1:{port}?from=a@example.com&to=b@example.com&cto=2&rto=2")
+    async with sender_of(make_target(address=address), "hub-1") as sender:
+        assert await sender.send(MESSAGE, NOW) == Failed("no answer within 0.2 s")
+        assert await sender.send(MESSAGE, NOW) == Failed("the last attempt has not ended yet")
+        hangs.set()
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.parametrize("url", ["no-such-service://x", "T0KEN", "slack://"])
+def test_an_address_that_apprise_cannot_read_is_refused_without_being_shown(url: str) -> None:
+    with pytest.raises(SettingsError, match="target mail: apprise cannot read its address") as raised:
+        check_address(make_target(address=AppriseAddress(url)))
+    assert url not in str(raised.value)
