@@ -25,14 +25,16 @@ Json = dict[str, Any]
 CHECKOUT = Path(__file__).parents[2]
 VERSION = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
 BASE = CHECKOUT / "manifests" / "base"
+COMPONENTS = CHECKOUT / "manifests" / "components"
 CHART = CHECKOUT / "manifests" / "chart"
 DEPLOYMENT: Json = yaml.safe_load((BASE / "deployment.yaml").read_text())
 POD: Json = DEPLOYMENT["spec"]["template"]["spec"]
 
 
-def test_base_names_the_image_of_this_version() -> None:
-    [image] = yaml.safe_load((BASE / "kustomization.yaml").read_text())["images"]
-    assert image == {"name": "appwrapper-dispatcher", "newTag": VERSION}
+def test_base_and_component_name_the_image_of_this_version() -> None:
+    for folder in (BASE, COMPONENTS / "notify"):
+        [image] = yaml.safe_load((folder / "kustomization.yaml").read_text())["images"]
+        assert image == {"name": "appwrapper-dispatcher", "newTag": VERSION}
 
 
 def test_chart_has_the_version_of_the_package() -> None:
@@ -108,7 +110,7 @@ def names_of_definitions() -> set[str]:
 
 def test_every_file_names_the_version_of_the_package() -> None:
     assert f"ARG VERSION={VERSION}\n" in RUNTIME
-    assert {SERVICES[name]["image"] for name in ("migrate", "kubeconfig", "dispatcher")} == {
+    assert {SERVICES[name]["image"] for name in ("migrate", "kubeconfig", "dispatcher", "notify")} == {
         f"${{DISPATCHER_IMAGE:-appwrapper-dispatcher:{VERSION}}}"
     }
 
@@ -201,6 +203,7 @@ def test_services_start_one_after_the_other() -> None:
         "migrate": {"postgres": healthy},
         "kubeconfig": {"cluster": healthy, "migrate": done},
         "dispatcher": {"postgres": healthy, "cluster": healthy, "migrate": done, "kubeconfig": done},
+        "notify": {"postgres": healthy, "migrate": done},
     }
     assert {name for name, each in SERVICES.items() if "healthcheck" in each} == {"postgres", "cluster"}
 
@@ -238,7 +241,7 @@ def test_trial_cluster_installs_all_definitions_and_waits_for_them() -> None:
     assert [source for source, *_ in mounted] == ["./crds", "./manifests/policies"]
 
 
-@pytest.mark.parametrize("name", ["migrate", "dispatcher"])
+@pytest.mark.parametrize("name", ["migrate", "dispatcher", "notify"])
 def test_containers_of_the_dispatcher_have_the_least_rights(name: str) -> None:
     service = SERVICES[name]
     assert (service["read_only"], service["cap_drop"], service["security_opt"]) == (
@@ -246,6 +249,23 @@ def test_containers_of_the_dispatcher_have_the_least_rights(name: str) -> None:
         ["ALL"],
         ["no-new-privileges:true"],
     )
+
+
+def test_notifier_starts_only_if_its_profile_is_asked_for() -> None:
+    assert {name for name, each in SERVICES.items() if "profiles" in each} == {"notify"}
+    example, inside, mode = SERVICES["notify"]["volumes"][0].rsplit(":", 2)
+    assert (CHECKOUT / example.split(":-")[1].rstrip("}")).is_file()
+    assert (SERVICES["notify"]["command"], mode) == (["notify", "--targets", inside], "ro")
+
+
+def test_notifier_has_no_token_and_the_security_of_the_deployment() -> None:
+    account, notifier, _ = yaml.safe_load_all((COMPONENTS / "notify" / "notify.yaml").read_text())
+    pod = notifier["spec"]["template"]["spec"]
+    assert account["automountServiceAccountToken"] is pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"] == SECURITY
+    [container], [main] = pod["containers"], POD["containers"]
+    for name in ("securityContext", "livenessProbe", "readinessProbe", "ports"):
+        assert container[name] == main[name]
 
 
 # --- the tests -------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 import subprocess
 from operator import itemgetter
@@ -53,7 +54,7 @@ def comparable(manifest: Json) -> Json:
         return {**manifest, "rules": rights(manifest["rules"])}
     if manifest["kind"] == "Deployment":
         pod = manifest["spec"]["template"]["spec"]
-        for container in (*pod["initContainers"], *pod["containers"]):
+        for container in (*pod.get("initContainers", ()), *pod["containers"]):
             container["env"].sort(key=itemgetter("name"))
     return manifest
 
@@ -105,6 +106,15 @@ def test_chart_gives_the_objects_of_the_overlay(
     expected = kustomized(OVERLAYS / overlay)
     assert set(chart) == set(expected)
     assert {key: chart[key] for key in expected if chart[key] != expected[key]} == {}
+
+
+def test_notifier_of_the_chart_is_that_of_the_component(helm: Helm, tmp_path: Path) -> None:
+    component = os.path.relpath(OVERLAYS.parent / "components" / "notify", tmp_path)
+    (tmp_path / "kustomization.yaml").write_text(f"components: [{component}]")
+
+    without, found = rendered(helm), rendered(helm, notify={"enabled": True})
+    assert {key: each for key, each in found.items() if key not in without} == kustomized(tmp_path)
+    assert {key: each for key, each in found.items() if key in without} == without
 
 
 def test_release_in_the_namespace_of_the_dispatcher_does_not_create_it(helm: Helm) -> None:
