@@ -20,6 +20,7 @@ EXTRAS: Final = {
         (
             "aiohttp",
             "alembic",
+            "apprise",
             "kubernetes_asyncio",
             "prometheus_client",
             "pydantic",

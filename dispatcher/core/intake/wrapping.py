@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 API_VERSION: Final = f"{names.WORKLOAD_GROUP}/{names.APPWRAPPER_VERSION}"
 READ_ANNOTATIONS: Final = frozenset(
-    {names.CLUSTER_SELECTOR, names.CLUSTER_PREFERENCE, names.APPROVALS, *KEYS}
+    {names.CLUSTER_SELECTOR, names.CLUSTER_PREFERENCE, names.APPROVALS, names.NOTIFY, *KEYS}
 )
 """The annotations of a workload that its AppWrapper gets."""
 
