@@ -1,6 +1,6 @@
 """Two measurements of packing over the core: a cluster that is filled once, and one that gangs come to and leave.
 
-Nothing but the dispatcher's own functions places gangs: `cycle.plan` fills, a `PendingQueue` with its backfill
+Nothing but the dispatcher's own functions places gangs: one `QueueCycle` fills, a `QueuePlanner` with its backfill
 reservations runs the life of a cluster in virtual time. A dispatched gang holds its places until it ends.
 """
 
@@ -21,23 +21,27 @@ from benchmarks.failure import BenchmarkFailed
 from benchmarks.figures import percentile
 from benchmarks.packing_load import SIZES, Job, gpus_of
 from dispatcher.controller.scheduling.scheduler import change_of
+from dispatcher.core.model import incremental
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle import cycle
-from dispatcher.core.scheduling.cycle.cycle import Placed
+from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed
 from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
-from dispatcher.core.scheduling.fit.backfill import Backfill, Running
+from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills, Running
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts
+from dispatcher.core.scheduling.sharing.news import outcome_of
+from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
+from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 CYCLE_SECONDS: Final = 10.0
 """Seconds between two cycles: what has come and gone meanwhile is one change."""
 T = TypeVar("T")
 
-STARVATION_BOUND: Final = timedelta(minutes=10)
-"""The dispatcher's default."""
+RULES: Final = QueueRules(Forest.undeclared())
+"""One queue without limits, with the dispatcher's default settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +104,16 @@ class _Life:
     gangs: dict[str, _Gang] = field(default_factory=dict)
     running: dict[str, dict[str, Record]] = field(init=False)
     ends: list[tuple[float, str, str]] = field(default_factory=list)
-    queue: PendingQueue = field(init=False)
+    queue: PendingQueue = field(default_factory=PendingQueue)
+    planner: QueuePlanner = field(init=False)
     allocated: int = 0
     cpu: float = 0.0
     dispatched: int = 0
 
     def __post_init__(self) -> None:
         self.running = {name: {} for name in self.ledgers}
-        self.queue = PendingQueue(Backfill(running=Running(lambda name: self.running[name].values())))
+        running = Running(lambda name: self.running[name].values())
+        self.planner = QueuePlanner(Backfills(Backfill(running=running)))
 
     def arrive(self, gang: _Gang) -> None:
         """Queue a gang."""
@@ -126,9 +132,7 @@ class _Life:
         """Run one cycle and commit all of it."""
         began = time.process_time()
         at = START + timedelta(seconds=now)
-        outcomes = self.queue.plan(
-            snapshots_of(self.ledgers), QueueingStrategy.BEST_EFFORT_FIFO, STARVATION_BOUND, at
-        )
+        outcomes = self._plan(at)
         self.cpu += time.process_time() - began
         for outcome in outcomes:
             change = change_of(outcome, at)
@@ -138,6 +142,11 @@ class _Life:
                 self._start(change.after, outcome, now)
             else:
                 self.queue.put(change.after)
+
+    def _plan(self, at: datetime) -> list[Outcome]:
+        changes = self.queue.changes_for(self.planner, at)
+        news = self.planner.news_in_steps(changes, RULES, (), snapshots_of(self.ledgers), at)
+        return [outcome_of(each) for each in incremental.run(news) if not isinstance(each, Drained)]
 
     def _start(self, record: Record, placed: Placed, now: float) -> None:
         gang = self.gangs[record.uid]
@@ -156,9 +165,11 @@ def fill(clusters: Mapping[str, Sequence[Node]], jobs: Sequence[Job], marks: Seq
     records = [_record(number, job) for number, job in enumerate(jobs)]
     snapshots = snapshots_of(ledgers_of(clusters))
     began = time.process_time()
-    outcomes = cycle.plan(records, snapshots)
+    facts = QueueFacts(RULES.forest, QueuedGangs.of(records, START, RULES.forest), (), START)
+    outcomes = QueueCycle(facts, snapshots).run()
     cpu = time.process_time() - began
-    is_placed = [isinstance(outcome, Placed) for outcome in outcomes]
+    placed = {each.record.uid for each in outcomes if isinstance(each, Placed)}
+    is_placed = [record.uid in placed for record in records]
     return Filled(
         allocated={f"{mark:.0%}": share_at(mark, gpus, jobs, is_placed) for mark in marks},
         gangs={size: len(each) for size, each in _by_size(jobs, jobs).items()},

@@ -62,9 +62,8 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.seals import Seals
-from dispatcher.core.queues.queue import Access, QueueingStrategy
+from dispatcher.core.queues.access import are_there
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle.cycle import has_its_queues
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.sharing.loops import Preempted
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
@@ -151,12 +150,7 @@ class Session:
         self._fleet = self._make_fleet(identity.hub_uid)
         self._clusters = self._fleet.clusters
         self._specs = Specs(self._store, timedelta(seconds=settings.kept_seconds), process.kinds)
-        self._cache = Cache(
-            self._fleet.ledgers,
-            self._place_freed,
-            bounds_of_reservations(settings),
-            Access(settings.queue_access),
-        )
+        self._cache = Cache(self._fleet.ledgers, self._place_freed, bounds_of_reservations(settings))
         self._cluster_loader = ClusterLoader(
             self._clusters, self._cache, self._queue.add, self._wake_scheduler
         )
@@ -375,12 +369,7 @@ class Session:
             on_decided=self._queue.add,
             now=process.clock.now,
             metrics=process.metrics,
-            rules=Rules(
-                policy=QueueingStrategy(settings.queue_policy),
-                starvation_bound=timedelta(seconds=settings.starvation_bound_seconds),
-                least=settings.cycle_seconds,
-                most=settings.poll_seconds,
-            ),
+            rules=Rules(least=settings.cycle_seconds, most=settings.poll_seconds),
         )
 
     def _make_reconciling(self) -> Reconciling:
@@ -624,9 +613,8 @@ class Session:
 
     def _accepting(self, record: Record) -> list[Cluster]:
         """The connected clusters that a cycle accepts for a gang; none while its queue does not count."""
-        declared, leaves = self._queues.declared, record.leaves
-        forest, access = declared.forest, self._cache.pending_queue.access
-        if not has_its_queues(record, forest if declared.is_declared else None, access):
+        forest, leaves = self._queues.declared.forest, record.leaves
+        if not are_there(record, forest):
             return []
         selected, asked = forest.clusters_of(leaves), forest.class_of(leaves, record.gang)
         return self._fleet.accepting(record.requirements, selected, asked)
@@ -656,20 +644,17 @@ class Session:
         """An AppWrapper of a namespace has left the queue: another one may come in."""
         self._intake.recall(namespace)
 
-    def _queue_rules(self) -> QueueRules | None:
-        """The declared queues; None if none is declared."""
-        declared = self._queues.declared
-        if not declared.is_declared:
-            return None
-        return QueueRules(declared.forest, self._namespaces.labels, self._usage.usage)
+    def _queue_rules(self) -> QueueRules:
+        """The queues, and what cycles over them depend on."""
+        return QueueRules(self._queues.declared.forest, self._namespaces.labels, self._usage.usage)
 
     def _scheduling_rules(self) -> SchedulingRules:
         """All that decisions depend on besides clusters and AppWrappers."""
         rules = scheduling_rules(self._process.settings, self._process.kinds)
         rules = replace(rules, ceilings=self._namespaces.priorities(), expected=self._namespaces.expected)
         queues = self._queue_rules()
-        if queues is None:
-            return without_queues(rules, self._namespaces.labels)
+        if not queues.forest.is_declared:
+            return without_queues(rules, queues.namespaces)
         return with_queues(rules, queues, self._queues.declared)
 
     async def _queues_changed(self) -> None:

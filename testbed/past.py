@@ -31,23 +31,25 @@ from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import first_changes, removal, run_changes
 from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model import pending_reasons
+from dispatcher.core.model import incremental, pending_reasons
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.leaf_quota import LeafQuota, leaf_quotas
-from dispatcher.core.queues.queue import Preemption, Queue, QueueingStrategy, Quota, Reclaim
+from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cycle.cycle import Outcome, Preempting
-from dispatcher.core.scheduling.cycle.ordering import is_eligible
+from dispatcher.core.scheduling.cycle.ordering import is_eligible, rank
 from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.news import outcome_of
+from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from dispatcher.core.status.clusters import ClusterState
 from dispatcher.core.status.samples import CapacitySample, Moment, reading_of
@@ -177,6 +179,8 @@ FOREST: Final = Forest.of(
     ]
 )
 """Two teams with a quota each, which may use what the other leaves idle; the queue `default` has no quota."""
+UNDECLARED: Final = QueueRules(Forest.undeclared(Defaults(starvation_bound=BOUND)))
+"""The queue of the gangs outside of the labs."""
 
 
 @contextlib.contextmanager
@@ -273,7 +277,7 @@ class Story:
         self._samples = SampleStore(self.database, lambda: self.leadership.lease)
         self._notes = ClusterStore(self.database, lambda: self.leadership.lease)
         self._declarations = QueueDeclarationStore(self.database, lambda: self.leadership.lease)
-        self._line = PendingQueue()
+        self._line, self._planner = PendingQueue(), QueuePlanner()
         self._records: dict[str, Record] = {}
         self._jobs = {job.uid: job for job in JOBS}
         self._due: list[tuple[datetime, int, Action]] = []
@@ -310,8 +314,10 @@ class Story:
         heapq.heappush(self._due, (when, next(self._order), action))
 
     async def _cycle(self, now: datetime) -> None:
-        planned = self._line.plan(self._snapshots(), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, now)
-        await self._decide(planned, now)
+        changes = self._line.changes_for(self._planner, now)
+        news = incremental.run(self._planner.news_in_steps(changes, UNDECLARED, (), self._snapshots(), now))
+        planned = [outcome_of(each) for each in news if not isinstance(each, Drained)]
+        await self._decide(sorted(planned, key=lambda each: rank(each.record, now)), now)
         pending = [each for each in self._in_labs() if each.phase is Phase.QUEUED and is_eligible(each, now)]
         if pending:
             facts = QueueFacts(

@@ -35,6 +35,7 @@ from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import CommitResult, QueueStore
+from tests.one_queue import Cycles
 
 CLUSTERS = {"hub": Resources({"cpu": 2000}), "east": Resources({"cpu": 1000})}
 TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
@@ -169,7 +170,9 @@ class Leader:
         """Decide for everything that is queued."""
         self.later()
         snapshots = {name: ClusterSnapshot(name, ledger.snapshot()) for name, ledger in self.ledgers.items()}
-        outcomes = self.cache.pending_queue.plan(snapshots, policy, BOUND, self.now)
+        outcomes = Cycles(self.cache.pending_queue, self.cache.backfills).plan(
+            snapshots, policy, BOUND, self.now
+        )
         changes = (change_of(outcome, self.now) for outcome in outcomes)
         await self.commit(change for change in changes if change is not None)
 

@@ -19,7 +19,6 @@ from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.growth import PodsByTemplate
 from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.queues.queue import Access
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
 from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills, Running
@@ -54,7 +53,7 @@ class Cache:
     cycle.
 
     `on_left` is called with the namespace of each AppWrapper that is no longer queued or suspended. `backfills` are the
-    backfill reservations, within `bounds`; `access` is that of the pending queue.
+    backfill reservations, within `bounds`.
     """
 
     def __init__(
@@ -62,11 +61,10 @@ class Cache:
         ledgers: Mapping[str, CapacityLedger],
         on_left: Callable[[str], None] = lambda _namespace: None,
         bounds: Bounds | None = None,
-        access: Access = Access.SELECTED,
     ) -> None:
         bounds = bounds or Bounds()
         self.backfills = Backfills(Backfill(bounds, Running(self.holders)), Backfill(bounds))
-        self.pending_queue = PendingQueue(self.backfills.room, access=access)
+        self.pending_queue = PendingQueue()
         self._ledgers = ledgers
         self._records: dict[str, Record] = {}
         self._charged: dict[str, tuple[str, Resources, PodsByTemplate | None, Assignment]] = {}

@@ -8,7 +8,7 @@ reconciler removes the gates of granted pods: the granter wakes it for each reco
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -22,7 +22,6 @@ from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cycle.isolation import copies_of
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.growth.grants import (
@@ -65,8 +64,6 @@ class GrowthGranter:
         planner: Planner,
         on_decided: Callable[[str], None],
         metrics: Metrics,
-        starvation_bound: timedelta,
-        strategy: QueueingStrategy,
     ) -> None:
         self._cache = cache
         self._committer = committer
@@ -74,11 +71,8 @@ class GrowthGranter:
         self._planner = planner
         self._on_decided = on_decided
         self._metrics = metrics
-        self._without_queues = starvation_bound, strategy
 
-    async def growing(
-        self, forest: Forest | None, slices: Slices, *, before_the_cycle: bool
-    ) -> list[Growing]:
+    async def growing(self, forest: Forest, slices: Slices, *, before_the_cycle: bool) -> list[Growing]:
         """The gangs that grow: all of them, or `before_the_cycle` those of queues that grant growth first."""
 
         def is_wanted(record: Record) -> bool:
@@ -89,14 +83,13 @@ class GrowthGranter:
     async def decide(
         self,
         growing: Sequence[Growing],
-        queues: QueueRules | None,
+        queues: QueueRules,
         snapshots_of: Callable[[], Snapshots],
         now: datetime,
     ) -> bool:
         """Decide about these gangs, and commit what is new. `snapshots_of` returns the clusters of the moment.
 
-        `queues` is None if none is declared. Returns false if a grant is to be decided again, because its record or its
-        cluster changed meanwhile.
+        Returns false if a grant is to be decided again, because its record or its cluster changed meanwhile.
         """
         snapshots = snapshots_of()
         before = copies_of(snapshots)  # the plan takes from the snapshots
@@ -112,13 +105,13 @@ class GrowthGranter:
         return all(each.uid in tried and self._cache.get(each.uid) is each for each in lost)
 
     def _plan(
-        self, growing: Sequence[Growing], queues: QueueRules | None, snapshots: Snapshots, now: datetime
+        self, growing: Sequence[Growing], queues: QueueRules, snapshots: Snapshots, now: datetime
     ) -> Steps[list[Grant]]:
         """The decisions, on the gangs and queues of this moment; the steps read nothing of the cache."""
-        backfills, queued = self._cache.backfills, list(self._cache.queued())
-        rules = QueueRules(Forest()) if queues is None else queues.selected
+        backfills, queued, rules = self._cache.backfills, list(self._cache.queued()), queues.selected
+        is_declared, defaults = rules.forest.is_declared, rules.forest.defaults
         facts = GrantFacts(
-            None if queues is None else rules.forest,
+            rules.forest if is_declared else None,
             (),
             WaitingGangs(),
             now,
@@ -126,9 +119,10 @@ class GrowthGranter:
             rules.usage,
             QuotaReservations.of(backfills.quota.state).at(now),
             rules.namespaces,
-            *self._without_queues,
+            defaults.starvation_bound,
+            defaults.strategy,
         )
-        active = None if queues is None else self._active.active_in_steps(snapshots)
+        active = self._active.active_in_steps(snapshots) if is_declared else None
         return _grants_in_steps(growing, facts, queued, active, snapshots)
 
     def _still_right(

@@ -1,4 +1,4 @@
-"""Scheduling cycles over declared queues: the facts from the leader's caches, and the changes that outcomes make.
+"""Scheduling cycles over the queues: the facts from the leader's caches, and the changes that outcomes make.
 
 The core decides (`core.scheduling.sharing`). A preemption is one group of changes, of the victims and of the preemptor,
 which is committed whole or not at all. The drain of a queue is a group as well, of evictions that do not depend on each
@@ -102,19 +102,23 @@ class QueueCycles:
             if now < until and self._cache.get(uid) is record
         }
         changes, surplus = self._cache.pending_queue.changes_for(self._planner, now), self._cache.surplus()
-        return self._plan(changes, surplus, self._holders_of(snapshots), rules.selected, snapshots, now)
+        # Where no queue is declared, no gang gives way, and room is free once it is released.
+        holders = self._holders_of(snapshots) if rules.forest.is_declared else None
+        return self._plan(changes, surplus, holders, rules.selected, snapshots, now)
 
     def _plan(
         self,
         changes: Changes,
         surplus: Mapping[str, Surplus],
-        holders: _Holders,
+        holders: _Holders | None,
         rules: QueueRules,
         snapshots: Mapping[str, ClusterSnapshot],
         now: datetime,
     ) -> Steps[QueuePlan]:
-        yield from self._update_active(holders, snapshots)
-        active = yield from self._with_surplus(surplus)
+        active: Sequence[ActiveGang] = ()
+        if holders is not None:
+            yield from self._update_active(holders, snapshots)
+            active = yield from self._with_surplus(surplus)
         news = yield from self._planner.news_in_steps(changes, rules, active, snapshots, now)
         return QueuePlan(
             tuple(each for each in news if isinstance(each, Preempting | Drained)),

@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from itertools import chain
 from typing import Final, Protocol
@@ -33,7 +33,8 @@ from dispatcher.core.model.failures import UNDECIDED_BY_ERROR, Failure
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.queues.forest import Defaults, Forest
+from dispatcher.core.queues.queue import Access
 from dispatcher.core.scheduling.cycle.cycle import (
     Impossible,
     NotEvaluated,
@@ -46,11 +47,11 @@ from dispatcher.core.scheduling.cycle.isolation import (
     BARRED_FOR,
     copies_of,
     culprits_in_steps,
-    plan_in_one_queue,
 )
 from dispatcher.core.scheduling.cycle.recheck import still_fitting
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.cycle import Drained
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.core.scheduling.sharing.news import NewOutcome, outcome_of
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.probes import Metrics
@@ -62,13 +63,13 @@ MOST_LOOKUPS: Final = 3
 MOST_REJECTIONS: Final = 2000
 """Rejections by clusters in one batch: their changes are made, and put into rows, within some ms."""
 LEAST_BATCH: Final = 50
+NONE_DECLARED: Final = QueueRules(Forest.undeclared(Defaults(access=Access.SELECTED)))
+"""The queues of a hub that declares none, with the default settings."""
 
 
 class Rules(Struct, frozen=True):
-    """The queue policy, and the pace of cycles: at least `least` and at most `most` seconds apart."""
+    """The pace of cycles: at least `least` and at most `most` seconds apart."""
 
-    policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
-    starvation_bound: timedelta = timedelta(minutes=10)
     least: float = 0.05
     most: float = 10.0
 
@@ -94,12 +95,12 @@ class Lookups(Struct, frozen=True):
     """The questions that the scheduler asks beside those to the cache.
 
     `is_unchanged` is false if the user has suspended, redirected or deleted the gang since its last commit. `queues`
-    returns the declared queues, or None if none is declared. `finished_items` returns the items that the next attempt
-    of a preempted gang does not create again.
+    returns the queues, with the same forest as long as none of them changes. `finished_items` returns the items that
+    the next attempt of a preempted gang does not create again.
     """
 
     is_unchanged: Callable[[Record], bool]
-    queues: Callable[[], QueueRules | None] = lambda: None
+    queues: Callable[[], QueueRules] = lambda: NONE_DECLARED
     finished_items: Callable[[Record], Awaitable[Collection[int]]] = _nothing_is_finished
 
 
@@ -137,8 +138,6 @@ class Scheduler:
             self._planner,
             on_decided,
             metrics,
-            rules.starvation_bound,
-            rules.policy,
         )
         self._is_next_due = False
         self._wake = asyncio.Event()
@@ -198,9 +197,8 @@ class Scheduler:
 
     async def _grant_growth(self, *, before_the_cycle: bool) -> None:
         queues = self._lookups.queues()
-        forest = None if queues is None else queues.forest
         slices = Slices(self._monotonic)
-        growing = await self._growth.growing(forest, slices, before_the_cycle=before_the_cycle)
+        growing = await self._growth.growing(queues.forest, slices, before_the_cycle=before_the_cycle)
         if growing:
             await self._cache.prepare_surplus(slices)
             if not await self._growth.decide(growing, queues, self._snapshots, self._now()):
@@ -230,8 +228,7 @@ class Scheduler:
             await slices.give_way()
         _log_failures(self._cache.backfills.room.running.take_failures())
         await self._release_growth_safely()
-        has_queues = self._lookups.queues() is not None
-        self._is_next_due |= (self._queue_cycles if has_queues else self._cache.pending_queue).has_left_out
+        self._is_next_due |= self._queue_cycles.has_left_out
         if self._is_next_due:
             self._is_next_due = False
             self.wake()
@@ -268,27 +265,19 @@ class Scheduler:
 
     async def _bar_culprits(self, snapshots: Mapping[str, ClusterSnapshot], now: datetime) -> bool:
         """Bar the queued gangs that end a plan, and set aside the running ones (logged); false if there are none."""
-        queues, rules, pending = self._lookups.queues(), self._rules, self._cache.pending_queue
+        queues, pending = self._lookups.queues(), self._cache.pending_queue
         aside = set(self._queue_cycles.aside)
-        if queues is None:
-            alone = partial(
-                plan_in_one_queue,
-                snapshots=snapshots,
-                policy=rules.policy,
-                bound=rules.starvation_bound,
-                now=now,
-                access=pending.access,
-            )
-        else:
+        active: Sequence[ActiveGang] = ()
+        if queues.forest.is_declared:
             active = await self._planner.run(self._queue_cycles.active_in_steps(copies_of(snapshots)))
-            alone = partial(
-                self._queue_cycles.plan_alone,
-                rules=queues.selected,
-                active=active,
-                snapshots=snapshots,
-                now=now,
-            )
-            await self._planner.run(alone(None))
+        alone = partial(
+            self._queue_cycles.plan_alone,
+            rules=queues.selected,
+            active=active,
+            snapshots=snapshots,
+            now=now,
+        )
+        await self._planner.run(alone(None))
         culprits = await self._planner.run(culprits_in_steps(pending.in_cycles(), alone))
         changes: list[Change | None] = []
         for each in culprits:
@@ -315,11 +304,11 @@ class Scheduler:
     async def _release_growth(self) -> None:
         """Have the reconciler note the growth that no pod uses, without a pause, where a gang waits for it."""
         queues = self._lookups.queues()
-        if queues is None:
+        if queues.forest.is_declared:
+            awaited = self._queue_cycles.awaited_growth(queues.forest)
+        else:
             steps = self._queue_cycles.awaited_room_in_steps(self._snapshots, self._now())
             awaited = frozenset[str]() if steps is None else await self._planner.run(steps)
-        else:
-            awaited = self._queue_cycles.awaited_growth(queues.forest)
         self._cache.awaited_growth = awaited
         for uid in sorted(awaited):
             self._on_decided(uid)
@@ -330,13 +319,7 @@ class Scheduler:
 
     async def _plan(self, snapshots: Mapping[str, ClusterSnapshot], now: datetime) -> Sequence[NewOutcome]:
         """Plan a cycle and commit its preemptions; return the other outcomes that change a record."""
-        queues, rules = self._lookups.queues(), self._rules
-        if queues is None:
-            pending = self._cache.pending_queue
-            steps = pending.plan_in_steps(snapshots, rules.policy, rules.starvation_bound, now)
-            news = await self._planner.run(steps)
-            _log_failures(pending.take_failures())
-            return news
+        queues = self._lookups.queues()
         plan = await self._planner.run(self._queue_cycles.plan_in_steps(queues, snapshots, now))
         _log_failures(plan.failures)
         for group in plan.groups:
@@ -419,10 +402,10 @@ class Scheduler:
 
     def _note_committed(self, records: Iterable[Record]) -> None:
         """With queues, a dispatch and a preemption may let a class go that was refused before in the same cycle."""
-        has_queues = self._lookups.queues() is not None
+        are_declared = self._lookups.queues().forest.is_declared
         for record in records:
             self._on_decided(record.uid)
-            self._is_next_due |= has_queues and record.phase is not Phase.QUEUED
+            self._is_next_due |= are_declared and record.phase is not Phase.QUEUED
 
     def _still_placed(
         self, placed: Sequence[Placed], before: Mapping[str, ClusterSnapshot]

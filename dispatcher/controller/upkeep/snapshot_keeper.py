@@ -80,11 +80,10 @@ def states_of(
     surveys: Mapping[str, DefaultsSurvey] = NO_SURVEYS,
 ) -> dict[str, ClusterState]:
     """The state of each cluster now, by name; `surveys` are the defaults of pods there."""
-    pending = cache.pending_queue
     cache.follow_terms()
-    snapshots = clusters.snapshots(pending.requirements())
+    snapshots = clusters.snapshots(cache.pending_queue.requirements())
     by_cluster: dict[str, dict[str, Reservation]] = {name: {} for name in snapshots}
-    for uid, reservation in pending.reservations.items():
+    for uid, reservation in cache.backfills.room.reservations.items():
         by_cluster.get(reservation.cluster, {})[uid] = reservation
     quota = QuotaReservations.of(cache.backfills.quota.state)
     surplus: dict[str, dict[str, Surplus]] = {name: {} for name in snapshots}

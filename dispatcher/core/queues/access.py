@@ -36,6 +36,11 @@ def why_not_served(place: Place, namespace: str, labels: Mapping[str, str]) -> s
     )
 
 
+def are_there(record: Record, forest: Forest) -> bool:
+    """True if all queues are there in which a gang waits."""
+    return all(leaf in forest.places for leaf in forest.queues_of(record.leaves))
+
+
 def take(forest: Forest, leaves: Iterable[str], namespace: str, labels: Mapping[str, str]) -> bool:
     """True if all of these queues take gangs of a namespace with these labels; a held one by its last declaration."""
     for leaf in leaves:

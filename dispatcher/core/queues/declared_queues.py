@@ -56,16 +56,14 @@ class DeclaredQueues(Struct, frozen=True):
     """The forest of all queues, and the names of MCAD's trees.
 
     `malformed` are the errors of malformed DispatchQueues by name, `problems` the parts of QuotaSubtrees that do not
-    count. `is_declared` is true if there is any DispatchQueue or QuotaSubtree, valid or not, or one that lingers.
-    `names` are those of DispatchQueues that are there, valid or not, and that linger. `there` are the keys of all that
-    is there (`tree_key`). `unread` are the trees of which a part cannot be read: it may be any node.
+    count. `names` are those of DispatchQueues that are there, valid or not, and that linger. `there` are the keys of
+    all that is there (`tree_key`). `unread` are the trees of which a part cannot be read: it may be any node.
     """
 
-    forest: Forest = field(default_factory=lambda: Forest.of(()))
+    forest: Forest = field(default_factory=Forest.undeclared)
     trees: tuple[str, ...] = ()
     malformed: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
-    is_declared: bool = False
     names: frozenset[str] = frozenset()
     there: frozenset[str] = frozenset()
     unread: frozenset[str] = frozenset()
@@ -106,18 +104,24 @@ class DeclaredQueues(Struct, frozen=True):
         problems = {**forest.problems, **dict.fromkeys(malformed, MALFORMED)}
         held = sorted((problems.keys() | set(lingering)) - forest.places.keys())
         parents = {name: queue.parent for name, queue in last.items() if queue.parent is not None}
+        is_declared = bool(found or subtrees or lingering)
+        forest = replace(forest, problems=problems, deleted=deleted, is_declared=is_declared)
         return cls(
-            forest=replace(forest, problems=problems, deleted=deleted).charging(
+            forest=forest.charging(
                 last_valid_places(parents, forest.places), (last[name] for name in held if name in last)
             ),
             trees=tuple(sorted({*trees.trees, *_trees_of(lingering)})),
             malformed=malformed,
             problems=trees.problems,
-            is_declared=bool(found or subtrees or lingering),
             names=frozenset(names | gone),
             there=frozenset({*names, *map(tree_key, trees.trees), *(each.name for each in trees.queues)}),
             unread=frozenset(trees.unread),
         )
+
+    @property
+    def is_declared(self) -> bool:
+        """True if there is any DispatchQueue or QuotaSubtree, valid or not, or one that lingers."""
+        return self.forest.is_declared
 
     @property
     def valid(self) -> tuple[Queue, ...]:

@@ -128,6 +128,9 @@ class Forest(Struct, frozen=True):
     nearest above, by its last valid path. `with_held` is the forest with the held queues, None if there is none: queues
     that are not valid, and not surely gone. They take no gang, and their last valid declaration still counts for quota.
     `deleted` are queues that were there until lately, with the time of their deletion if it is known.
+
+    If nothing `is_declared`, there is only the queue `default`, without limits, and no answer names it. A gang that
+    names another queue waits until that is declared; where queues are open to all, its label names none until then.
     """
 
     places: Mapping[str, Place] = field(default_factory=dict)
@@ -137,6 +140,7 @@ class Forest(Struct, frozen=True):
     charged_in: Mapping[str, str] = field(default_factory=dict)
     with_held: Forest | None = None
     deleted: Mapping[str, datetime | None] = field(default_factory=dict)
+    is_declared: bool = True
 
     @classmethod
     def of(
@@ -147,6 +151,11 @@ class Forest(Struct, frozen=True):
         If it `has_default`, the queue `default` exists unless it is declared.
         """
         return _built(list(queues), defaults or Defaults(), has_default=has_default)
+
+    @classmethod
+    def undeclared(cls, defaults: Defaults | None = None) -> Forest:
+        """The forest of a hub without declared queues."""
+        return replace(cls.of((), defaults), is_declared=False)
 
     def charging(self, charged_in: Mapping[str, str], held: Iterable[Queue] = ()) -> Forest:
         """The forest with the queues that bear the charges of invalid ones, and with held queues at its end.
@@ -168,6 +177,8 @@ class Forest(Struct, frozen=True):
 
     def why_missing(self, name: str) -> str:
         """Why no gang goes to a queue that is not among the valid ones, in a sentence."""
+        if not self.is_declared:
+            return f"there is no queue {name}: none is declared, and a gang waits for the queue that its label names"
         if name in self.problems:
             return f"queue {name} is not valid: {self.problems[name]}"
         if name not in self.deleted:
@@ -179,7 +190,10 @@ class Forest(Struct, frozen=True):
     @property
     def counts_running(self) -> bool:
         """True if decisions depend on which gangs run: some queue has quota, preempts, or drains its gangs."""
-        return any(_counts_running(place) for place in self.for_quota.places.values())
+        return any(
+            _limits(each) or each.stop_policy is StopPolicy.HOLD_AND_DRAIN
+            for each in self.for_quota.places.values()
+        )
 
     @property
     def held(self) -> tuple[Queue, ...]:
@@ -195,6 +209,26 @@ class Forest(Struct, frozen=True):
     def approvals(self) -> dict[str, tuple[str, ...]]:
         """The approvals that gangs await, by the name of the queue; only queues with approvals."""
         return {name: place.approvals for name, place in self.places.items() if place.approvals}
+
+    @property
+    def unlimited(self) -> Iterator[Place]:
+        """The leaves that are trees of their own, without quota, preemption or order by use.
+
+        Only age and priority decide whose turn it is there, and only clusters decide whether a gang goes.
+        """
+        for root, tree in self.for_quota.trees.items():
+            place = self.for_quota.places[root]
+            if len(tree.names) == 1 and not _limits(place) and place.queue.order is Order.PRIORITY:
+                yield place
+
+    @property
+    def do_labels_count(self) -> bool:
+        """False where none is declared and queues are open to all: a label names a queue only once one is declared."""
+        return self.is_declared or self.defaults.access is Access.SELECTED
+
+    def queues_of(self, named: tuple[str, ...]) -> tuple[str, ...]:
+        """The queues in which a gang waits that names these."""
+        return named if self.do_labels_count else (DEFAULT_QUEUE,)
 
     def places_of(self, leaves: Iterable[str]) -> list[Place]:
         """The places in which a gang of these queues is charged, without queues that never had any."""
@@ -239,10 +273,11 @@ class Forest(Struct, frozen=True):
         return [*_ignored(place), *bound]
 
 
-def _counts_running(place: Place) -> bool:
+def _limits(place: Place) -> bool:
+    """True if a queue has quota, or its gangs preempt others."""
     preemption = place.queue.preemption
     preempts = preemption.within_queue is not WithinQueue.NEVER or preemption.reclaim is not Reclaim.NEVER
-    return bool(place.queue.resources) or preempts or place.stop_policy is StopPolicy.HOLD_AND_DRAIN
+    return bool(place.queue.resources) or preempts
 
 
 def _ignored(place: Place) -> Iterator[str]:

@@ -18,6 +18,7 @@ from dispatcher.core.model.record import Phase
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from tests.builders import at, make_appwrapper, make_template
+from tests.one_queue import Cycles
 from tests.unit.controller.wire import job, made
 from tests.unit.controller.world import World
 from tests.unit.core.lifecycle.dispatched import step_of
@@ -62,7 +63,7 @@ async def test_new_appwrapper_without_all_approvals_waits_from_its_first_moment(
         (Cause.SUBMITTED, AWAITING_APPROVAL, "it lacks the approval data-staged")
     ]
     policy, bound = QueueingStrategy.STRICT_FIFO, timedelta(0)
-    assert world.cache.pending_queue.plan({}, policy, bound, world.now()) == []
+    assert Cycles(world.cache.pending_queue).plan({}, policy, bound, world.now()) == []
     await world.reconcile(UID)
     assert causes(world) == []
 

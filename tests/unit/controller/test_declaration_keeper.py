@@ -63,7 +63,7 @@ class Bench:
         self.noted_classes.append(classes)
 
     def change(self, *queues: Queue) -> None:
-        self.declared = DeclaredQueues(Forest.of(queues), is_declared=bool(queues))
+        self.declared = DeclaredQueues(Forest.of(queues) if queues else Forest.undeclared())
         self.keeper.wake()
 
 

@@ -16,13 +16,14 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep.snapshot_keeper import facts_in_steps, states_of
 from dispatcher.core.model import incremental, pending_reasons
 from dispatcher.core.model.requirements import ANYWHERE
-from dispatcher.core.scheduling.cycle.cycle import Impossible, Placed, plan
+from dispatcher.core.scheduling.cycle.cycle import Impossible, Placed
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules, world_of
 from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.kube.client import ClusterClient
 from dispatcher.store.snapshot_document import document_of, facts_of
 from tests.builders import at, make_gang, make_record
 from tests.fakes import FakeApiServer, Reply, answer, refusal, watch
+from tests.one_queue import plan
 from tests.unit.controller.fleet import Bench, benching
 from tests.unit.controller.members import declaration
 from tests.unit.controller.test_queue_absence import deleted

@@ -13,10 +13,11 @@ from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, MembersUnk
 from dispatcher.controller.scheduling.absence import LASTS_SECONDS, Absences
 from dispatcher.core.model.pending_reasons import MEMBERS_UNKNOWN as REASON
 from dispatcher.core.model.requirements import ANYWHERE
-from dispatcher.core.scheduling.cycle.cycle import Impossible, plan
+from dispatcher.core.scheduling.cycle.cycle import Impossible
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_record
 from tests.fakes import FakeApiServer, Reply, never, refusal
+from tests.one_queue import plan
 from tests.unit.controller.fleet import FAILS, Bench, benching
 from tests.unit.controller.members import KUBE_SYSTEM, collection, declaration
 from tests.unit.controller.wire import MISSING

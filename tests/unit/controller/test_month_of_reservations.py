@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
+from dispatcher.controller.scheduling.scheduler import NONE_DECLARED, Lookups, Rules, Scheduler
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, QueueingStrategy, Quota, Reclaim, WithinQueue
@@ -45,12 +45,12 @@ class Month:
         world.ledger.set_node(make_core_node("n1", cpu=cpu))
         for reflector in (world.cluster._nodes, world.cluster._pods):  # noqa: SLF001
             reflector.synced.set()
-        forest = Forest.of(queues)
+        rules = QueueRules(Forest.of(queues)) if queues else NONE_DECLARED
         self._scheduler = Scheduler(
             world.cache,
             world.committer,
             HubAlone(world.cluster),
-            Lookups(lambda _record: True, lambda: QueueRules(forest) if queues else None, none_is_finished),
+            Lookups(lambda _record: True, lambda: rules, none_is_finished),
             on_decided=world.taken_in.append,
             now=lambda: self.now,
             metrics=Metrics(),

@@ -10,12 +10,14 @@ from typing import Any
 
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH
-from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
+from dispatcher.controller.scheduling.scheduler import NONE_DECLARED, Lookups, Rules, Scheduler
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.probes import Metrics
+from tests import one_queue
 from tests.builders import at, attempt_of, make_gang, make_record
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import monotonic, until
@@ -40,6 +42,7 @@ def dispatch_of(
     world: World,
     rules: Rules | None = None,
     *,
+    queues: QueueRules = NONE_DECLARED,
     known: bool = True,
     clusters: HubAlone | None = None,
     is_unchanged: Callable[[Record], bool] = lambda _record: True,
@@ -51,7 +54,7 @@ def dispatch_of(
         world.cache,
         world.committer,
         clusters or HubAlone(world.cluster),
-        Lookups(is_unchanged),
+        Lookups(is_unchanged, lambda: queues),
         on_decided=world.taken_in.append,
         now=world.now,
         metrics=Metrics(),
@@ -142,7 +145,8 @@ async def test_decision_that_is_not_accepted_takes_nothing(world: World) -> None
 
 async def test_strict_queue_notes_the_gangs_after_its_head_as_not_evaluated(world: World) -> None:
     submit(world, 6, 4, 1)
-    await dispatch_of(world, Rules(policy=QueueingStrategy.STRICT_FIFO)).cycle()
+    strict = one_queue.rules(QueueingStrategy.STRICT_FIFO)
+    await dispatch_of(world, queues=strict).cycle()
     assert phases(world) == {"aw-0": "Dispatching", "aw-1": "Queued", "aw-2": "Queued"}
     assert world.store.batches == [[("aw-0", "dispatched"), ("aw-1", "blocked"), ("aw-2", "not-evaluated")]]
 
@@ -150,7 +154,8 @@ async def test_strict_queue_notes_the_gangs_after_its_head_as_not_evaluated(worl
 async def test_starved_gang_is_dispatched_before_gangs_ahead_of_it(world: World) -> None:
     submit(world, 1, 8)
     world.cache.put(make_record(name="aw-1", gang=make_gang(cpu=8000), enqueue_seq=9, blocked_since=at(-10)))
-    await dispatch_of(world, Rules(starvation_bound=timedelta(seconds=10))).cycle()
+    queues = one_queue.rules(bound=timedelta(seconds=10))
+    await dispatch_of(world, queues=queues).cycle()
     assert phases(world) == {"aw-0": "Queued", "aw-1": "Dispatching"}
 
 

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from dispatcher.api.selector import parse_selector
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH
 from dispatcher.controller.scheduling.queue_cycles import QueueCycles
-from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
+from dispatcher.controller.scheduling.scheduler import NONE_DECLARED, Lookups, Rules, Scheduler
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.model import incremental
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
-from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import (
     Access,
     Order,
@@ -35,12 +35,10 @@ from dispatcher.core.scheduling.cycle.cycle import Impossible, Placed
 from dispatcher.core.scheduling.sharing.gangs import RecentUse
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.errors import StoreUnavailable
-from dispatcher.kube.client import ClusterClient
 from dispatcher.probes import Metrics
 from tests.builders import at, attempt_of, make_core_node, make_gang, make_record
-from tests.fakes import FakeApiServer
 from tests.unit.controller.test_scheduler import HubAlone, Shrinking, phases
-from tests.unit.controller.world import World, world_of
+from tests.unit.controller.world import World
 from tests.unit.virtual_time import monotonic, until
 from tests.unit.workers import running
 
@@ -75,7 +73,8 @@ def scheduler_of(
     is_unchanged: Callable[[Record], bool] = lambda _record: True,
     finished_items: Callable[[Record], Awaitable[Collection[int]]] = none_is_finished,
 ) -> Scheduler:
-    rules = None if queues is None else QueueRules(forest or Forest.of(queues), usage=usage)
+    declared = NONE_DECLARED.forest if queues is None else Forest.of(queues)
+    rules = QueueRules(forest or declared, usage=usage)
     for reflector in (world.cluster._nodes, world.cluster._pods):  # noqa: SLF001  # as if both were listed
         reflector.synced.set()
     return Scheduler(
@@ -472,15 +471,13 @@ async def test_gang_that_names_a_queue_waits_for_it_on_a_hub_without_queues(worl
     assert phases(world) == {"named": "Dispatching", "plain": "Dispatching"}
 
 
-async def test_label_names_no_queue_where_none_is_declared_and_queues_are_open(
-    server: FakeApiServer, client: ClusterClient
-) -> None:
+async def test_label_names_no_queue_where_none_is_declared_and_queues_are_open(world: World) -> None:
     """As `DISPATCHER_QUEUE_ACCESS=open` says."""
-    async with world_of(server, client, access=Access.OPEN) as world:
-        put(world, "named", 2, "b")
-        await scheduler_of(world, None).cycle()
-        assert phases(world) == {"named": "Dispatching"}
+    put(world, "named", 2, "b")
+    undeclared = Forest.undeclared(Defaults(access=Access.OPEN))
+    await scheduler_of(world, None, forest=undeclared).cycle()
+    assert phases(world) == {"named": "Dispatching"}
 
-        put(world, "later", 2, "c")
-        await scheduler_of(world, (Queue("b"),)).cycle()
-        assert phases(world) == {"named": "Dispatching", "later": "Queued"}
+    put(world, "later", 2, "c")
+    await scheduler_of(world, (Queue("b"),)).cycle()
+    assert phases(world) == {"named": "Dispatching", "later": "Queued"}

@@ -28,7 +28,7 @@ class Bench:
     """A keeper, its queues, and what it has asked of the database."""
 
     def __init__(self, *queues: Queue) -> None:
-        self.declared = DeclaredQueues(Forest.of(queues), is_declared=True)
+        self.declared = DeclaredQueues(Forest.of(queues))
         self.asked: list[tuple[datetime, Mapping[str, Sequence[str]]]] = []
         self.seconds = 0.0
         self.failure: Exception | None = None
@@ -42,7 +42,7 @@ class Bench:
         return [WeightedUse("team", "red", "nvidia.com/gpu", len(self.asked))]
 
     def change(self, *queues: Queue) -> None:
-        self.declared = DeclaredQueues(Forest.of(queues), is_declared=bool(queues))
+        self.declared = DeclaredQueues(Forest.of(queues) if queues else Forest.undeclared())
         self.keeper.wake()
 
     @property

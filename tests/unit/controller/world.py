@@ -36,7 +36,6 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.seals import Seals
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.queues.queue import Access
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.status.outlook import Outlook
 from dispatcher.kube.client import ClusterClient
@@ -103,15 +102,12 @@ class World:
     dispatch_wakes: int = 0
     fit: FitMode = FitMode.AGGREGATE
     seals: Seals = SEALS_OF_A_NEW_DATABASE
-    access: Access = Access.SELECTED
 
     def __post_init__(self) -> None:
         self.ledger = CapacityLedger(self.fit)
         self.ledger.set_node(make_core_node("n1", cpu=8000))
         self.queue = WorkQueue(monotonic, lambda uid: lane_of(uid, self.cache, self.hub), AT_ONCE)
-        self.cache = Cache(
-            {"hub": self.ledger}, lambda namespace: self.intake.recall(namespace), access=self.access
-        )
+        self.cache = Cache({"hub": self.ledger}, lambda namespace: self.intake.recall(namespace))
         self.ceilings: dict[str, Ceiling] = {}
         self.bound = QueueBound(5000, self.cache.count_undispatched)
         self.namespace_labels: dict[str, dict[str, str]] = {}
@@ -119,7 +115,7 @@ class World:
         self.trees: tuple[str, ...] = ()
         self.queue_names: frozenset[str] = frozenset()
         self.classes = PriorityClasses()
-        self.forest = Forest.of(())
+        self.forest = Forest.undeclared()
         self.limits = Limits(
             rule=ChargeRule.LARGER,
             ceiling_of=lambda name: self.ceilings.get(name, NO_CEILING),
@@ -386,9 +382,8 @@ async def world_of(
     server: FakeApiServer,
     client: ClusterClient,
     fit: FitMode = FitMode.AGGREGATE,
-    access: Access = Access.SELECTED,
 ) -> AsyncIterator[World]:
-    world = World(server, client, fit=fit, access=access)
+    world = World(server, client, fit=fit)
     async with workers.running(
         world.committer.run(),
         world.cluster.live_pods.run(),

@@ -10,7 +10,7 @@ Growth: a plan of one gang for each kind of gang; only after such an exception.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -21,8 +21,6 @@ from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.potential import NAMESPACES_FOR_ALL
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.queues.queue import Access, QueueingStrategy
-from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 
 BARRED_FOR: Final = timedelta(minutes=5)
@@ -179,22 +177,6 @@ def plain_of(record: Record) -> Record:
 
 def _a_little_more(amounts: Resources) -> Resources:
     return Resources({name: amount + amount // 1000 + 1 for name, amount in amounts.items()})
-
-
-def plan_in_one_queue(
-    record: Record,
-    snapshots: Mapping[str, ClusterSnapshot],
-    policy: QueueingStrategy,
-    bound: timedelta,
-    now: datetime,
-    access: Access = Access.SELECTED,
-) -> Steps[None]:
-    """Plan one gang alone, as `PendingQueue` does; changes copies of the snapshots only."""
-    alone = PendingQueue(access=access)
-    alone.put(record)
-    yield from alone.plan_in_steps(copies_of(snapshots), policy, bound, now)
-    for failure in alone.take_failures():
-        raise failure.error
 
 
 def copies_of(snapshots: Mapping[str, ClusterSnapshot]) -> dict[str, ClusterSnapshot]:

@@ -9,7 +9,7 @@ double precision, so they agree to the bit.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from dispatcher.core.model.record import Phase, Record
 
@@ -32,13 +32,6 @@ def in_order(records: Iterable[Record], now: datetime) -> list[Record]:
 def rank(record: Record, now: datetime) -> Rank:
     """The rank in the queue: the lowest is first. Without a slope it never changes."""
     return -effective_priority(record, now), record.age_begins_at, record.enqueue_seq
-
-
-def starved(records: Iterable[Record], now: datetime, bound: timedelta) -> frozenset[str]:
-    """The uids of the gangs that have been blocked since they were at the head, for `bound` or longer."""
-    return frozenset(
-        record.uid for record in records if record.blocked_since and now - record.blocked_since >= bound
-    )
 
 
 def is_eligible(record: Record, now: datetime) -> bool:

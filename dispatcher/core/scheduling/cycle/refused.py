@@ -36,12 +36,12 @@ from dispatcher.core.model.pending_reasons import (
 from dispatcher.core.model.pod_terms import attraction_of
 from dispatcher.core.model.potential import FULL_TRUST, Trust
 from dispatcher.core.model.quantity import in_words
-from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.record import Pending
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import NOTHING, Resources, has_device_class
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.fit.backfill_reservation import Reservation, noted
-from dispatcher.core.scheduling.fit.fit import Shortfall, fit, shortfall_in_empty
+from dispatcher.core.scheduling.fit.fit import Shortfall, shortfall_in_empty
 from dispatcher.core.scheduling.placement.node_traits import Traits
 from dispatcher.text import counted, one_line
 
@@ -82,24 +82,6 @@ class ClusterShortfall(Struct, frozen=True, gc=False):  # as `Shortfall`
         if self.reason in {RESERVED, REQUIRED_PODS_MISSING}:
             return ""
         return self.shortfall.scarcest(gang.in_cluster(self.cluster))[0]
-
-
-def cluster_shortfall(
-    cluster: str, gang: Gang, capacity: CapacitySnapshot, keeper: Record | None, shortfall: Shortfall
-) -> ClusterShortfall:
-    """The shortfall of a gang on a cluster whose available capacity it does not fit, by `shortfall`.
-
-    `capacity` is the free capacity, including the part that is kept for `keeper`.
-    """
-    in_empty = shortfall_in_empty(gang, capacity)
-    if in_empty is not None:
-        return short_when_empty(cluster, gang, capacity, in_empty)
-    if keeper is not None:
-        without_keeper = fit(gang, capacity)
-        if not isinstance(without_keeper, Shortfall):
-            return ClusterShortfall(cluster, RESERVED, shortfall, keeper=keeper.key)
-        shortfall = without_keeper
-    return short_of_room(cluster, gang, capacity, shortfall)
 
 
 def short_when_empty(
@@ -183,16 +165,6 @@ class Refused:
         refused.nearest = Nearest(INTERNAL_ERROR, "", "")
         refused._pending = UNDECIDED_BY_ERROR
         return refused
-
-    @property
-    def may_be_head(self) -> bool:
-        """True if the gang waits; False while its reservation rests, so that the next gang can be the head."""
-        return self.may_fit_later and not (self.reservation and self.reservation.is_resting)
-
-    @property
-    def shortfalls(self) -> dict[str, ClusterShortfall]:
-        """The shortfalls by the name of the cluster."""
-        return {each.cluster: each for each in self._shortages}
 
     def depends_on_packing(self, clusters: Collection[str]) -> bool:
         """True if in one of these clusters the pods of each pod set have nodes, but not all at once."""

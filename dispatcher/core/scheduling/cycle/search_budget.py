@@ -161,7 +161,8 @@ class SearchBudget:
         return len(sets) > 1 or (len(sets) == 1 and sets[0].has_rules)
 
     def _cost_of(self, record: Record) -> int:
-        cost, needs_search = self._cost_before(record), self.needs_search(record)
+        needs_search = self.needs_search(record)
+        cost = self._costs.get(record.uid, self._question if needs_search else 0)
         is_full = needs_search and self._unexpected_in_all >= self._most
         is_unknown = record.namespace in self._unexpected or is_full
         return self._question if is_unknown and cost <= CHEAP else cost

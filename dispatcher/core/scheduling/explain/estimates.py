@@ -31,15 +31,14 @@ from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.queues.queue import Order, QueueingStrategy
-from dispatcher.core.scheduling.cycle import ordering
+from dispatcher.core.queues.queue import Order
 from dispatcher.core.scheduling.cycle.cycle import NotEvaluated, Outcome, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.explain.leader_snapshot import running_gang
 from dispatcher.core.scheduling.explain.trials import size_of
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
 from dispatcher.core.scheduling.explain.world_facts import RunningGang
 from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills, Running, State
-from dispatcher.core.scheduling.fit.backfill_reservation import Bounds, Reservation
+from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
 from dispatcher.core.scheduling.fit.estimated_ends import stated_end
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
 from dispatcher.core.scheduling.sharing.queue_planner import next_change
@@ -215,12 +214,8 @@ class _Future:
         """The times after which a cycle may decide otherwise; some may have passed."""
         yield from self._ends.values()
         yield from (each.eligible_at for each in self._world.pending if each.eligible_at is not None)
-        if self._world.has_queues:
-            change = next_change(self._world.queue_facts())
-            yield from () if change is None else (change,)
-        elif self._world.policy is QueueingStrategy.BEST_EFFORT_FIFO:
-            blocked = (each.blocked_since for each in self._world.pending)
-            yield from (each + self._world.starvation_bound for each in blocked if each is not None)
+        change = next_change(self._world.queue_facts())
+        yield from () if change is None else (change,)
 
     def _move_to(self, event: datetime) -> None:
         over = {uid for uid, end in self._ends.items() if end <= event}
@@ -233,8 +228,6 @@ class _Future:
     def _plan(self) -> bool:
         """Plans a cycle, and moves the world behind it; true if it places a gang."""
         self._work += _cost(self._world)
-        if not self._world.has_queues:
-            self._world = replace(self._world, reservations=self._renewed())
         _, outcomes = self._world.plan_queues(self._known, backfills=self._backfills)
         removal = next((each for each in outcomes if isinstance(each, Drained | Preempting)), None)
         if removal is not None:
@@ -252,18 +245,6 @@ class _Future:
                 return
             if isinstance(each, Placed):
                 yield each
-
-    def _renewed(self) -> Mapping[str, Reservation]:
-        """The backfill reservations of this cycle."""
-        world = self._world
-        queue = ordering.in_order(world.pending, world.now)
-        is_strict = world.policy is QueueingStrategy.STRICT_FIFO
-        uids = frozenset[str]() if is_strict else ordering.starved(queue, world.now, world.starvation_bound)
-        if not uids and not self._backfills.room.reservations:
-            return {}
-        self._work += _cost(world)
-        starved = [each for each in queue if each.uid in uids]
-        return self._backfills.room.renew(starved, self._known.of(world), world.now)
 
     def _in_cluster(self, cluster: str) -> list[Record]:
         """The gangs that hold capacity of a cluster."""

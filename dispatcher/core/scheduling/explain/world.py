@@ -35,7 +35,7 @@ from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, 
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
 from dispatcher.core.scheduling.capacity.pods_there import FOLLOWS_NONE, FollowedTerms
 from dispatcher.core.scheduling.capacity.queued_terms import followed_by
-from dispatcher.core.scheduling.cycle import cycle, ordering
+from dispatcher.core.scheduling.cycle import ordering
 from dispatcher.core.scheduling.cycle.cycle import SOME_TIME, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.explain.world_facts import Cluster, NoNode, RunningGang
 from dispatcher.core.scheduling.fit.backfill import Backfills
@@ -51,7 +51,11 @@ from dispatcher.core.scheduling.sharing.cycle import (
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
 from dispatcher.core.scheduling.sharing.gangs import RecentUse
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
-from dispatcher.core.scheduling.sharing.quota_reservations import NO_QUOTA_RESERVATIONS, QuotaReservations
+from dispatcher.core.scheduling.sharing.quota_reservations import (
+    NO_QUOTA_RESERVATIONS,
+    QuotaReservations,
+    is_starved,
+)
 from dispatcher.core.scheduling.sharing.surplus import in_parts
 
 
@@ -113,14 +117,15 @@ class World(Struct, frozen=True):
         queues renews these reservations instead of those of the world.
         """
         known = known or KnownSnapshots()
-        if not self.has_queues:
-            return {DEFAULT_QUEUE: QueueShare({})}, self._plan_one_queue(known)
         snapshots = known.of(self)
         failed = FailedSearches() if remembers else None
-        cycle_over_queues = QueueCycle(self.queue_facts(), snapshots, failed, backfills=backfills)
-        shares = cycle_over_queues.shares()
-        outcomes = cycle_over_queues.run()
-        known.note(cycle_over_queues.failures)
+        facts = self.queue_facts()
+        cycle = QueueCycle(facts, snapshots, failed, backfills=backfills)
+        shares = cycle.shares()
+        outcomes = cycle.run()
+        known.note(cycle.failures)
+        if not facts.forest.is_declared:
+            outcomes.sort(key=lambda each: self._turn_in_one_queue(each, facts.forest))
         return shares, tuple(each if isinstance(each, Drained) else _timeless(each) for each in outcomes)
 
     def lacking_approvals(self) -> tuple[Waiting, ...]:
@@ -132,9 +137,10 @@ class World(Struct, frozen=True):
     def queue_facts(self) -> QueueFacts:
         """The facts of a cycle over queues."""
         eligible = (each for each in self.pending if ordering.is_eligible(each, self.now))
+        forest = self.forest
         return QueueFacts(
-            forest=self.forest,
-            queued=QueuedGangs.of(eligible, self.now),
+            forest=forest,
+            queued=QueuedGangs.of(eligible, self.now, forest),
             active=in_parts(
                 (each.active for each in self.running if each.active is not None),
                 {each.name: each.surplus for each in self.running},
@@ -148,7 +154,7 @@ class World(Struct, frozen=True):
 
     @property
     def has_queues(self) -> bool:
-        """True if a queue is declared or named, or a gang leaves: a cycle over queues decides then."""
+        """True if a queue is declared or named, or a gang leaves: answers name queues then."""
         if self.queues is None:
             return False
         is_named = any(each.leaves != (DEFAULT_QUEUE,) for each in self.pending)
@@ -161,7 +167,7 @@ class World(Struct, frozen=True):
         defaults = Defaults(strategy=self.policy, starvation_bound=self.starvation_bound, access=self.access)
         forest = Forest.of(self.queues or (), defaults, has_default=self.has_default)
         problems = {**forest.problems, **self.problems}
-        forest = replace(forest, problems=problems, deleted=self.deleted)
+        forest = replace(forest, problems=problems, deleted=self.deleted, is_declared=self.has_queues)
         return forest.charging(self.charged_in, self.held)
 
     def bound_pods(self) -> dict[str, list[Pod]]:
@@ -245,23 +251,11 @@ class World(Struct, frozen=True):
             ),
         )
 
-    def _plan_one_queue(self, known: KnownSnapshots) -> tuple[Outcome, ...]:
-        """The outcomes where there is only the queue `default` without limits."""
-        queue = ordering.in_order(self.pending, self.now)
-        starved = ordering.starved(queue, self.now, self.starvation_bound)
-        outcomes = cycle.plan(
-            queue,
-            known.of(self),
-            self.policy,
-            starved,
-            self.reservations,
-            self.now,
-            self.access,
-            known.note,
-        )
-        decided_first = starved if self.policy is QueueingStrategy.BEST_EFFORT_FIFO else frozenset()
-        outcomes.sort(key=lambda outcome: outcome.record.uid not in decided_first)
-        return tuple(map(_timeless, outcomes))
+    def _turn_in_one_queue(self, outcome: QueueOutcome, forest: Forest) -> tuple[bool, ordering.Rank]:
+        """The order of decisions in one queue, those of a class one by one: first the starved gangs, then by rank."""
+        assert not isinstance(outcome, Drained)  # noqa: S101  # no queue is stopped
+        record = outcome.record
+        return not is_starved(record, forest, self.now), ordering.rank(record, self.now)
 
     def _changed(self, name: str, change: Callable[[Cluster], Cluster]) -> World:
         clusters = tuple(change(each) if each.name == name else each for each in self.clusters)

@@ -366,20 +366,11 @@ class Backfill(Struct):
     def renew(
         self, starved: Sequence[Record], snapshots: Mapping[str, ClusterSnapshot], now: datetime
     ) -> Mapping[str, Reservation]:
-        """All steps of `renew_in_steps` at once."""
-        return incremental.run(self.renew_in_steps(starved, snapshots, now))
-
-    def renew_in_steps(
-        self,
-        starved: Sequence[Record],
-        snapshots: Mapping[str, ClusterSnapshot],
-        now: datetime,
-    ) -> Steps[Mapping[str, Reservation]]:
-        """The reservations of capacity of the cycle at `now`; `starved` are in queue order."""
+        """The reservations of capacity of the cycle at `now`, in one step; `starved` are in queue order."""
         if not (starved or self.reservations):
             return self.reservations
         sites = Sites.of_clusters(snapshots, self.running)
-        return (yield from self.renew_on_sites(starved, sites, now))
+        return incremental.run(self.renew_on_sites(starved, sites, now))
 
     def renew_on_sites(
         self, starved: Sequence[Record], sites: Sites, now: datetime, waiting: Collection[str] | None = None

@@ -61,6 +61,7 @@ class ClusterRoom:
         "_now_beside",
         "begun",
         "keeper",
+        "name",
         "snapshot",
         "state",
         "was_dispatched_to",
@@ -74,6 +75,7 @@ class ClusterRoom:
         after: Callable[[object, Change], object] = lambda _state, change: change,
     ) -> None:
         self.snapshot = snapshot
+        self.name = snapshot.name
         self.keeper: Record | None = None
         self.was_dispatched_to = False
         self._after = after
@@ -82,11 +84,6 @@ class ClusterRoom:
         if gone := list(leaving):
             self.free_later(gone)
         self.begun = self.state = object() if begun is None else begun
-
-    @property
-    def name(self) -> str:
-        """The name of the cluster."""
-        return self.snapshot.name
 
     def fit(self, gang: Gang) -> Fit:
         """The places of a gang now that are also free later, or its shortfall."""

@@ -24,7 +24,7 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.nodes import Taint
 from dispatcher.core.model.pod_terms import NO_TERMS, TermIndex
-from dispatcher.core.model.record import Record, Shape
+from dispatcher.core.model.record import Shape
 from dispatcher.core.model.requirements import ClusterRequirements, Kind, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_snapshot import Tolerations, tolerations_of
@@ -94,24 +94,17 @@ class _Tolerating(Struct, Generic[ItemT]):
     items: dict[ItemT, None] = field(default_factory=dict)
 
 
-def class_of(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> tuple[object, ...]:
-    """The class of a gang, from scratch; the definition. Gangs with equal classes are refused alike."""
-    taints = _taints(snapshots)
-    opened = [replace(snapshots[name], closed=None) for name in sorted(snapshots)]
-    requirements = effective(record.requirements, snapshots)
-    rejections = tuple(
-        answer for snapshot in opened if (answer := rejection(requirements, snapshot)) is not None
-    )
-    repelled = repelled_by(record.gang, known_repelling(snapshots))
-    tolerated = _tolerated(record.gang, taints)
-    distrusted = _distrusted(snapshots).get(record.gang.namespace, _TRUSTS_ALL)
-    return record.gang.demand, _pods(record.gang), tolerated, rejections, repelled, distrusted
+Clearances = WeakValueDictionary[tuple[Rejection, ...], Clearance]
 
 
 class Classes(Generic[ItemT]):
-    """The class of each added item, a gang or several that are alike, for the clusters of the last `follow`."""
+    """The class of each added item, a gang or several that are alike, for the clusters of the last `follow`.
 
-    def __init__(self) -> None:
+    Classes with the same `clearances` can be compared with each other.
+    """
+
+    def __init__(self, clearances: Clearances | None = None) -> None:
+        self.clearances: Clearances = WeakValueDictionary() if clearances is None else clearances
         self._snapshots: dict[str, ClusterSnapshot] = {}
         self._facts: dict[str, _Facts] = {}
         self._taints: frozenset[Taints] = frozenset()
@@ -119,7 +112,6 @@ class Classes(Generic[ItemT]):
         self._distrusted: dict[str, Distrusted] = {}
         self._requiring: dict[ClusterRequirements, _Requiring[ItemT]] = {}
         self._tolerating: dict[Tolerations, _Tolerating[ItemT]] = {}
-        self._clearances: WeakValueDictionary[tuple[Rejection, ...], Clearance] = WeakValueDictionary()
 
     def add(self, item: ItemT, shape: Shape) -> ClassKey:
         """Add an item of gangs of this shape; returns its class."""
@@ -250,9 +242,9 @@ class Classes(Generic[ItemT]):
 
     def _clearance(self, rejections: Mapping[str, Rejection]) -> Clearance:
         by_name = tuple(rejections[name] for name in sorted(rejections))
-        known = self._clearances.get(by_name)
+        known = self.clearances.get(by_name)
         if known is None:
-            known = self._clearances[by_name] = Clearance(by_name)
+            known = self.clearances[by_name] = Clearance(by_name)
         return known
 
 

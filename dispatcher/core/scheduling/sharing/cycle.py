@@ -6,7 +6,7 @@ if it has quota and room both now and later; it waits if it has both later only;
 which leave, and the gang gets their capacity later. So what one gang is promised no other takes, and nobody is
 preempted for what is being released anyway.
 
-Without declared queues there is one queue `default` without limits, and the decisions are those of `scheduling.cycle`.
+Without declared queues there is one queue `default` without limits, and no answer names it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from operator import is_
 from typing import Final, Self, TypeGuard
 
 from msgspec import Struct, field
@@ -27,21 +26,17 @@ from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.pending_reasons import (
     AWAITING_RELEASE,
-    CLASS_MISSING,
     ENDS_WITH_OTHERS,
     INSUFFICIENT,
     INSUFFICIENT_QUOTA,
-    NOT_SELECTED,
     PREEMPTED_TOO_OFTEN,
     RESERVED,
 )
 from dispatcher.core.model.record import Pending, Record
-from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.access import take
-from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import QueueingStrategy, Sharing, StopPolicy
-from dispatcher.core.scheduling.cycle import refused as explain
 from dispatcher.core.scheduling.cycle.cycle import (
     Impossible,
     NotEvaluated,
@@ -53,8 +48,6 @@ from dispatcher.core.scheduling.cycle.cycle import (
 from dispatcher.core.scheduling.cycle.refused import (
     ClusterShortfall,
     Refused,
-    short_when_empty,
-    uncounted_claims,
     why_no_other,
     why_no_request,
 )
@@ -63,15 +56,12 @@ from dispatcher.core.scheduling.fit.backfill import Backfills, Sites
 from dispatcher.core.scheduling.fit.backfill_reservation import Reservation, noted, noted_quota
 from dispatcher.core.scheduling.fit.cluster_filters import (
     ClusterSnapshot,
-    has_members,
-    rejection,
-    required,
     score,
     score_of_request,
 )
 from dispatcher.core.scheduling.fit.cluster_room import ClusterRoom
-from dispatcher.core.scheduling.fit.fit import shortfall_in_empty
 from dispatcher.core.scheduling.sharing import division, dominant_share
+from dispatcher.core.scheduling.sharing.cluster_answers import Acceptance, ClusterAnswers, requested
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
 from dispatcher.core.scheduling.sharing.gangs import (
@@ -83,7 +73,7 @@ from dispatcher.core.scheduling.sharing.gangs import (
     rank,
 )
 from dispatcher.core.scheduling.sharing.news import ClassRefused, NewOutcome, Unplaced, is_news, outcome_of
-from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
+from dispatcher.core.scheduling.sharing.queued_gangs import QueueClass, QueuedGangs
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger, now_and_later
 from dispatcher.core.scheduling.sharing.quota_reservations import (
     NO_QUOTA_RESERVATIONS,
@@ -92,8 +82,8 @@ from dispatcher.core.scheduling.sharing.quota_reservations import (
     is_starved,
     renew_quota,
 )
-from dispatcher.core.scheduling.sharing.refusals import Refusals, cluster_shortfall
-from dispatcher.core.scheduling.sharing.room_classes import Answers, Leaving, RoomClass, Selectors
+from dispatcher.core.scheduling.sharing.refusals import Refusals
+from dispatcher.core.scheduling.sharing.room_classes import Leaving
 from dispatcher.core.scheduling.sharing.search import victim_order
 from dispatcher.core.scheduling.sharing.standing_refusals import RefusedClasses, StandingRefusals
 from dispatcher.core.scheduling.sharing.surplus import by_gang, split, with_surplus
@@ -181,7 +171,6 @@ class QueueCycle:
         self._facts = facts
         self._forest = facts.forest
         self._snapshots = snapshots
-        self._has_members = has_members(snapshots)
         self._ledger, self._later, self._parts, self._shares = (
             begun.ledger,
             begun.later,
@@ -203,21 +192,19 @@ class QueueCycle:
         """The refusals of the last cycle that stand, as long as the room is the same when their classes have a turn."""
         self._refused: RefusedClasses = {}
         self._are_rooms_as_begun = True
-        self._rejections: dict[ClusterRequirements, Mapping[str, Rejection | None]] = {}
-        self._device_resources = frozenset[str]().union(
-            *(each.capacity.device_resources for each in snapshots.values())
-        )
-        self._has_classes = any(place.provisioning for place in facts.forest.places.values())
-        self._acceptances: dict[tuple[RoomClass, Selectors], _Acceptance] = {}
+        self._clusters = ClusterAnswers(facts.forest, facts.queued, snapshots, self._rooms)
         if failed is not None:
             failed.begin(self._later.forest, self._active, self._shares, facts.now)
         self._search = VictimSearch(self._later, self._rooms, self._active, self._shares, facts.now, failed)
         self._turns = Turns(facts.queued, self._later, self._shares, facts.usage, facts.now, begun.kept)
         self._heads: dict[str, Record] = {}
+        self._open: set[str] = set()
+        """The queues without a head so far that take gangs, of those where only clusters decide."""
+        self._has_strict = any(each.strategy is QueueingStrategy.STRICT_FIFO for each in self._forest.leaves)
         self._stopped: set[str] = set()
         """The strict leaves that stop at a gang that the budget leaves out: those behind it are left out, too."""
         self._answers = Refusals(
-            facts.forest, self._ledger, facts.namespaces, self._heads, has_members=self._has_members
+            facts.forest, self._ledger, facts.namespaces, self._heads, has_members=self._clusters.has_members
         )
         self._outcomes: list[QueueNews | ClassRefused] = []
         self._decided: set[str] = set()
@@ -305,21 +292,34 @@ class QueueCycle:
                 continue
             decided = yield from self._decide(gang_in_turn)
             outcome = self._add(gang_in_turn, decided, is_starved=False)
-            if self._is_for_class(outcome, gang_in_turn):
+            if self._is_for_class(outcome, class_):
                 self._turns.drop(class_)
-                self._outcomes.append(ClassRefused.by(outcome, class_))
+                refused = ClassRefused.by(outcome, class_)
+                if len(class_) > 1:
+                    self._outcomes.append(refused)
                 if (
-                    isinstance(outcome, Unplaced)
+                    isinstance(refused.answer, Unplaced)
                     and self._are_rooms_as_begun
                     and self._standing.may_stand(class_)
                 ):
-                    self._refused[class_] = replace(outcome, is_head=False)
+                    self._refused[class_] = refused.answer
             else:
                 self._turns.take(gang_in_turn)
+                self._refuse_behind(outcome, class_)
             if self._is_changing and self._are_rooms_as_begun:
                 yield from self._note_other_room()
             yield
         yield from self._standing.end(self._refused, self._kept, self._snapshots, self._dispatched_to)
+
+    def _refuse_behind(self, outcome: NewOutcome, class_: QueueClass) -> None:
+        """Refuse all that are behind the head of a strict queue at once, if no other queue or rule counts for them."""
+        is_head = isinstance(outcome, Waiting | Unplaced) and outcome.is_head
+        if not (is_head and class_.key.is_by_clusters):
+            return
+        for place in self._strict_places(class_.key.leaves):
+            answer = self._answers.behind(outcome.record, place)
+            classes = self._turns.drop_queue(place.name)
+            self._outcomes += [ClassRefused(each, answer) for each in classes if answer is not None]
 
     def _note_other_room(self) -> Steps[None]:
         """There is other room from now on: let classes whose refusals stand have a turn again, if it is not over."""
@@ -370,10 +370,11 @@ class QueueCycle:
         if backfills is None:
             return
         taken = [each.record for each in late if self._answers.by_queues(each) is None]
+        for_quota = taken if self._forest.is_declared else []
         rooms = Sites.of_clusters(self._snapshots, backfills.room.running)
         self._quota = yield from renew_quota(
             backfills,
-            taken,
+            for_quota,
             self._later,
             self._active,
             now,
@@ -406,7 +407,7 @@ class QueueCycle:
 
     def _may_go(self, record: Record) -> bool:
         """True if some cluster of its queues accepts the gang, and would have room for it if it were empty."""
-        return bool(self._accepted(self._with_class(PendingGang(record))).rooms)
+        return bool(self._clusters.accepting(PendingGang(record)))
 
     def _awaits_room(self, record: Record, sites: Sites) -> bool:
         """True if a gang has quota later, but for what is held back, and fits no cluster now."""
@@ -428,9 +429,8 @@ class QueueCycle:
 
     def _has_quota(self, record: Record) -> bool:
         """True if a gang has quota later, but for what is held back."""
-        demand, priority = record.gang.charged, record.priority
-        lacking = (self._later.lacking(leaf, demand, priority, but_for_holds=True) for leaf in record.leaves)
-        return not any(lacking)
+        demand, priority, leaves = record.gang.charged, record.priority, self._forest.queues_of(record.leaves)
+        return not any(self._later.lacking(leaf, demand, priority, but_for_holds=True) for leaf in leaves)
 
     def _needs_room(self, record: Record) -> bool:
         """False if the capacity of a gang is requested."""
@@ -454,15 +454,23 @@ class QueueCycle:
     # --- one gang ----------------------------------------------------------------------------------------------
 
     def _is_for_class(
-        self, outcome: QueueNews, gang: PendingGang
+        self, outcome: QueueNews, class_: QueueClass
     ) -> TypeGuard[Waiting | Impossible | NotEvaluated | Unplaced]:
-        """True if the outcome is a refusal of all gangs of the class; not the head's of a queue that stops there."""
-        if not isinstance(outcome, Waiting | Impossible | NotEvaluated | Unplaced):
-            return False
-        is_head = isinstance(outcome, Waiting | Unplaced) and outcome.is_head
-        if is_head and self._strict_leaves(gang):
-            return False
-        return isinstance(outcome, Unplaced) or outcome.pending.reason != AWAITING_RELEASE
+        """True if the outcome is a refusal of all gangs of the class; not the head's of a queue that stops there.
+
+        Where only clusters decide, the gangs of a class are of any priority, so some of them may be behind the head.
+        """
+        if not isinstance(outcome, Unplaced):  # as most are
+            if not isinstance(outcome, Waiting | Impossible | NotEvaluated):
+                return False
+            if outcome.pending.reason == AWAITING_RELEASE:
+                return False
+        if self._has_strict:
+            is_head = isinstance(outcome, Waiting | Unplaced) and outcome.is_head
+            may_stop = is_head or (class_.key.is_by_clusters and not isinstance(outcome, NotEvaluated))
+            if may_stop and self._strict_places(class_.key.leaves):
+                return False
+        return True
 
     def _changed(self, leaves: Iterable[str]) -> None:
         """The use of these leaves' trees and the room of a cluster have changed."""
@@ -477,16 +485,24 @@ class QueueCycle:
 
     def _admits(self, gang: PendingGang) -> bool:
         """True if the gang is to be decided in this cycle."""
-        return self._budget is None or self._budget.admits(gang.record)
+        budget = self._budget
+        if budget is None:
+            return True
+        if gang.is_by_clusters and budget.needs_search(gang.record) and self._clusters.is_refused(gang):
+            return True  # by a search for a gang of its class before
+        return budget.admits(gang.record)
 
     def _stop_at(self, gang: PendingGang) -> None:
         """Let the strict queues of a gang that is left out stop there, unless they may pass it."""
         if self._budget is not None and not self._budget.may_pass(gang.record):
-            self._stopped.update(self._strict_leaves(gang))
+            self._stopped.update(place.name for place in self._strict_places(gang.leaves))
 
-    def _strict_leaves(self, gang: PendingGang) -> list[str]:
-        places = self._forest.places_of(gang.leaves)
-        return [place.name for place in places if place.strategy is QueueingStrategy.STRICT_FIFO]
+    def _strict_places(self, leaves: Iterable[str]) -> list[Place]:
+        if not self._has_strict:
+            return []
+        return [
+            each for each in self._forest.places_of(leaves) if each.strategy is QueueingStrategy.STRICT_FIFO
+        ]
 
     def _decide(self, gang: PendingGang) -> Steps[NewOutcome]:
         """The outcome for a gang; the steps of its searches are noted in the budget."""
@@ -523,39 +539,43 @@ class QueueCycle:
                 raise
             self.failures.append(Failure.of(gang.uid, error))
             outcome = Impossible(gang.record, UNDECIDED_BY_ERROR)
-        if isinstance(outcome, Placed | Unplaced) or outcome.pending.queue:
+        if not self._forest.is_declared or isinstance(outcome, Placed | Unplaced) or outcome.pending.queue:
             return outcome
         return replace(outcome, pending=replace(outcome.pending, queue=gang.leaves[0]))
 
     def _answer(self, gang: PendingGang) -> Steps[NewOutcome]:
-        refused = self._answers.by_queues(gang)
+        refused = self._refused_by_queues(gang)
         if refused is not None:
             return refused
-        gang = self._with_class(gang)
-        accepted = self._accepted(gang)
+        gang = self._clusters.with_class(gang)
+        accepted = self._clusters.to(gang)
         if not accepted.rooms:
             refused_by = Refused(
-                gang.record.gang, accepted.rejections, accepted.shortfalls, has_members=self._has_members
+                gang.record.gang,
+                accepted.rejections,
+                accepted.shortfalls,
+                has_members=self._clusters.has_members,
             )
-            return Unplaced(gang.record, refused_by, gang.leaves[0])
+            return Unplaced(gang.record, refused_by, self._answers.named(gang))
+        if gang.is_by_clusters:
+            return self._answer_by_clusters(gang, accepted)
         if queue := self._exhausted_queue(gang):
             message = f"it was preempted {gang.preemptions} times within 24 hours, and would have to borrow"
             return Waiting(gang.record, Pending(PREEMPTED_TOO_OFTEN, message, queue=queue))
         record, demand = gang.record, gang.record.gang.charged
         has_quota_later = self._later.has_quota(gang.leaves, demand, record.priority)
-        known = self._known_refusal(accepted.answers)
+        known = self._clusters.known_refusal(accepted.answers)
         if has_quota_later and known is None:
             if self._ledger.has_quota(gang.leaves, demand, record.priority):
                 placed = self._dispatch(gang, accepted)
-                if placed is not None:
+                if isinstance(placed, Placed):
                     return placed
-            cluster = self._promise(gang, accepted)
-            if cluster:
-                return Waiting(record, Pending(AWAITING_RELEASE, _AFTER_RELEASE, cluster=cluster))
+            if promised := self._promise(gang, accepted):
+                return promised
         if self._search.may_preempt(gang):
             self._is_changing = True  # a search gives back what it took only once it ends
             victims = yield from self._counted(
-                self._search.find(gang, [each.name for each in accepted.rooms], self._accepting)
+                self._search.find(gang, [each.name for each in accepted.rooms], self._clusters.accepting)
             )
             self._is_changing = victims is not None
             if victims is not None:
@@ -564,107 +584,39 @@ class QueueCycle:
         if lacking is not None:
             return Waiting(record, lacking)
         if known is not None:
-            return Unplaced(record, known, gang.leaves[0])
-        found = [self._fit(gang, room, accepted.answers) for room in accepted.rooms]
-        short = [
-            cluster_shortfall(gang, room, None) if isinstance(each, Assignment) else each
-            for room, each in zip(accepted.rooms, found, strict=True)
-        ]
-        answer = self._answers.without_room(gang, accepted.rejections, [*accepted.shortfalls, *short])
+            return Unplaced(record, known, self._answers.named(gang))
+        short = [*accepted.shortfalls, *self._clusters.shortfalls(gang, accepted)]
+        answer = self._answers.without_room(gang, accepted.rejections, short)
         if has_quota_later and isinstance(answer, Unplaced):
-            states = [room.state for room in self._rooms.values()]
-            accepted.answers.refused = states, answer.refused
+            self._clusters.note_refusal(accepted.answers, answer.refused)
         return answer
 
-    def _known_refusal(self, answers: Answers) -> Refused | None:
-        """The refusal of gangs by all clusters, now and later, if it is known for the rooms as they are."""
-        if answers.refused is None:
+    def _refused_by_queues(self, gang: PendingGang) -> Outcome | None:
+        """As `Refusals.by_queues`: where only clusters decide, the same for all gangs until the queue has a head."""
+        if not gang.is_by_clusters:
+            return self._answers.by_queues(gang)
+        (leaf,) = gang.leaves
+        if leaf in self._open:
             return None
-        states, refused = answers.refused
-        is_same = all(map(is_, states, (room.state for room in self._rooms.values())))
-        return refused if is_same and len(states) == len(self._rooms) else None
+        refused = self._answers.by_queues(gang)
+        if refused is None:
+            self._open.add(leaf)
+        return refused
 
-    def _accepted(self, gang: PendingGang) -> _Acceptance:
-        """The clusters that accept the gang and would have room for it if they were empty; and why others do not."""
-        selectors: Selectors = ()
-        if self._has_members:
-            places = self._forest.places_of(gang.leaves)
-            selectors = tuple(each for place in places for each in place.cluster_selectors)
-        # Whether a cluster that failed to provide capacity counts again follows from the other clusters.
-        is_alone = gang.asked is not None or gang.record.requirements.unprovisioned
-        room_class = None if is_alone else self._facts.queued.room_class_of(gang.uid)
-        if room_class is None:
-            return self._ask_clusters(gang, selectors, Answers())
-        known = self._acceptances.get((room_class, selectors))
-        if known is None:
-            known = self._ask_clusters(gang, selectors, room_class.answers_under(selectors))
-            self._acceptances[room_class, selectors] = known
-        return known
-
-    def _ask_clusters(self, gang: PendingGang, selectors: Selectors, answers: Answers) -> _Acceptance:
-        found = _Acceptance(answers)
-        may_be_uncounted = explain.may_be_uncounted(gang.record.gang, self._device_resources)
-        rejections: Mapping[str, Rejection | None] | None = None
-        for room in self._rooms.values():
-            state, answer = answers.in_empty.get(room.name, (None, None))
-            if state is not room.begun:
-                if rejections is None:
-                    rejections = self._rejections_of(gang.record.requirements)
-                answer = rejections[room.name] or _not_selected(room.snapshot, selectors)
-                if answer is None and may_be_uncounted:
-                    answer = uncounted_claims(gang.record.gang, room.name, room.snapshot.capacity)
-                answer = answer or _in_empty(gang, room)
-                answers.in_empty[room.name] = room.begun, answer
-            if answer is None:
-                found.rooms.append(room)
-            elif isinstance(answer, Rejection):
-                found.rejections.append(answer)
-            else:
-                found.shortfalls.append(answer)
-        return found
-
-    def _rejections_of(self, requirements: ClusterRequirements) -> Mapping[str, Rejection | None]:
-        """The rejection of requirements by each cluster, None by one that accepts them."""
-        known = self._rejections.get(requirements)
-        if known is None:
-            counting = required(requirements, self._snapshots)
-            known = {name: rejection(counting, room.snapshot) for name, room in self._rooms.items()}
-            self._rejections[requirements] = known
-        return known
-
-    def _fit(self, gang: PendingGang, room: ClusterRoom, answers: Answers) -> Assignment | ClusterShortfall:
-        """The places of a gang now that are also free later, or why it has none."""
-        state, short = answers.now.get(room.name, (None, None))
-        if state is room.state and short is not None:
-            return short
-        found = _requested(gang) or room.fit(gang.record.gang)
-        if isinstance(found, Assignment):
+    def _answer_by_clusters(self, gang: PendingGang, accepted: Acceptance) -> NewOutcome:
+        """The outcome for a gang that some cluster accepts, in a queue without quota and preemption."""
+        known = self._clusters.known_refusal(accepted.answers)
+        if known is not None:
+            return Unplaced(gang.record, known, self._answers.named(gang))
+        found = self._dispatch(gang, accepted)
+        if isinstance(found, Placed):
             return found
-        short = cluster_shortfall(gang, room, found)
-        answers.now[room.name] = room.state, short
-        return short
-
-    def _fit_later(self, gang: PendingGang, room: ClusterRoom, answers: Answers) -> Assignment | None:
-        """The places of a gang later; None if it has none."""
-        if answers.later.get(room.name) is room.state:
-            return None
-        now = answers.now.get(room.name)
-        is_short = room.is_one and now is not None and now[0] is room.state
-        found = None if is_short else _requested(gang) or room.fit_later(gang.record.gang)
-        if isinstance(found, Assignment):
-            return found
-        answers.later[room.name] = room.state
-        return None
-
-    def _with_class(self, gang: PendingGang) -> PendingGang:
-        """The gang with the class from which its queue requests its capacity, if that class manages it."""
-        if not self._has_classes:
-            return gang
-        asked = self._forest.class_of(gang.leaves, gang.record.gang)
-        return gang if asked is None else replace(gang, asked=asked)
-
-    def _accepting(self, gang: PendingGang) -> list[str]:
-        return [room.name for room in self._accepted(self._with_class(gang)).rooms]
+        if promised := self._promise(gang, accepted):
+            return promised
+        answer = self._answers.without_room(gang, accepted.rejections, found)
+        if isinstance(answer, Unplaced):
+            self._clusters.note_refusal(accepted.answers, answer.refused)
+        return answer
 
     def _exhausted_queue(self, gang: PendingGang) -> str:
         """The leaf that a gang would have to borrow in although it was preempted too often; empty if there is none."""
@@ -682,17 +634,17 @@ class QueueCycle:
                 return place.name
         return ""
 
-    def _dispatch(self, gang: PendingGang, accepted: _Acceptance) -> Placed | None:
-        """Dispatch to the best cluster with room now and later; None if there is none."""
+    def _dispatch(self, gang: PendingGang, accepted: Acceptance) -> Placed | list[ClusterShortfall]:
+        """Dispatch to the best cluster with room now and later; the shortfalls of all clusters if there is none."""
         fitting, short = dict[str, Assignment](), list(accepted.shortfalls)
         for room in accepted.rooms:
-            found = self._fit(gang, room, accepted.answers)
+            found = self._clusters.fit(gang, room, accepted.answers)
             if isinstance(found, Assignment):
                 fitting[room.name] = found
             else:
                 short.append(found)
         if not fitting:
-            return None
+            return short
         best = self._best(gang, fitting, is_later=False)
         record, assignment = gang.record, fitting[best.name]
         why = (
@@ -708,15 +660,18 @@ class QueueCycle:
         self._changed(gang.leaves)
         return Placed(record, best.name, "; ".join(filter(None, why)), assignment)
 
-    def _promise(self, gang: PendingGang, accepted: _Acceptance) -> str:
-        """Promise the gang room on the best cluster later; return its name, empty if there is none."""
-        found = {room.name: self._fit_later(gang, room, accepted.answers) for room in accepted.rooms}
-        fitting = {name: each for name, each in found.items() if each is not None}
+    def _promise(self, gang: PendingGang, accepted: Acceptance) -> Waiting | None:
+        """Promise the gang room on the best cluster later; None if there is none."""
+        fitting = dict[str, Assignment]()
+        for room in accepted.rooms:
+            found = self._clusters.fit_later(gang, room, accepted.answers)
+            if found is not None:
+                fitting[room.name] = found
         if not fitting:
-            return ""
+            return None
         best = self._best(gang, fitting, is_later=True)
         self._promise_on(gang, best, fitting[best.name])
-        return best.name
+        return Waiting(gang.record, Pending(AWAITING_RELEASE, _AFTER_RELEASE, cluster=best.name))
 
     def _promise_on(self, gang: PendingGang, room: ClusterRoom, assignment: Assignment) -> None:
         self._is_changing = True
@@ -738,7 +693,7 @@ class QueueCycle:
     def _preempt(self, gang: PendingGang, victims: Victims) -> Preempting:
         self._leave([victim for victim, _ in victims.gangs])
         room = self._rooms[victims.cluster]
-        found = _requested(gang) or room.fit_later(gang.record.gang)
+        found = requested(gang) or room.fit_later(gang.record.gang)
         self._promise_on(gang, room, found if isinstance(found, Assignment) else ASSIGNED_NOWHERE)
         ordered = sorted(victims.gangs, key=lambda each: victim_order(each[0], gang.leaves[0]))
         message = f"fits once {_in_words(victim for victim, _ in ordered)} gone, which it preempts"
@@ -799,10 +754,13 @@ class QueueCycle:
 
     def _become_head(self, gang: PendingGang) -> bool:
         """Let a gang be the head of its queues that have none yet; true if it is the head of any."""
+        if gang.is_by_clusters and gang.leaves[0] in self._heads:
+            return False
         is_head = False
         for place in self._forest.places_of(gang.leaves):
             is_head = is_head or place.name not in self._heads
             self._heads.setdefault(place.name, gang.record)
+            self._open.discard(place.name)
         return is_head
 
     def _reservation_for(self, gang: PendingGang, reason: str, *, is_starved: bool) -> Reservation | None:
@@ -881,9 +839,9 @@ def _pending(facts: QueueFacts, forest: Forest) -> dict[str, list[Resources]]:
         leaves, namespace = class_.key.leaves, class_.key.namespace
         there = [leaf for leaf in leaves if leaf in forest.places and forest.places[leaf].root in divided]
         if there and take(facts.forest, leaves, namespace, facts.namespaces.get(namespace, {})):
-            gang, _ = class_.key.shape
+            charged = facts.queued.first_of(class_).gang.charged
             for leaf in there:
-                found.setdefault(leaf, []).append(gang.charged * len(class_))
+                found.setdefault(leaf, []).append(charged * len(class_))
     return found
 
 
@@ -900,46 +858,3 @@ def _in_words(victims: Iterable[ActiveGang]) -> str:
     are_several = len(names) > 1 or (not gangs and pods.total() > 1)
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{names[0]}{more} {'are' if are_several else 'is'}"
-
-
-def _requested(gang: PendingGang) -> Assignment | None:
-    """The assignment of a gang whose capacity is requested; None if it needs room."""
-    return None if gang.asked is None else Assignment(provisioning=gang.asked)
-
-
-class _Acceptance(Struct):
-    """The clusters that accept a gang and would have room for it if they were empty, and why the others do not."""
-
-    answers: Answers
-    rooms: list[ClusterRoom] = field(default_factory=list)
-    rejections: list[Rejection] = field(default_factory=list)
-    shortfalls: list[ClusterShortfall] = field(default_factory=list)
-
-
-def _in_empty(gang: PendingGang, room: ClusterRoom) -> Rejection | ClusterShortfall | None:
-    """Why an accepting cluster does not take a gang even if nothing runs there; None if it does."""
-    snapshot, pods = room.snapshot, gang.record.gang
-    if gang.asked is not None:
-        return _lacks_class(gang, snapshot)
-    short = shortfall_in_empty(pods, snapshot.capacity)
-    return None if short is None else short_when_empty(room.name, pods, snapshot.capacity, short)
-
-
-def _not_selected(snapshot: ClusterSnapshot, selectors: Selectors) -> Rejection | None:
-    for queue, selector in selectors:
-        if not selector.matches(snapshot.labels):
-            message = f"queue {queue} selects clusters with {selector}"
-            return Rejection(snapshot.name, NOT_SELECTED, message)
-    return None
-
-
-def _lacks_class(gang: PendingGang, snapshot: ClusterSnapshot) -> Rejection | None:
-    """The rejection by a cluster that declares another class than the gang's queue names; None without one.
-
-    A cluster that declares no class may have any: no API lists the classes that an autoscaler serves.
-    """
-    declared = snapshot.capacity.provisioning
-    if gang.asked is None or declared is None or declared.name == gang.asked.name:
-        return None
-    message = f"it provides capacity of class {declared.name}, and the queue names {gang.asked.name}"
-    return Rejection(snapshot.name, CLASS_MISSING, message)

@@ -42,11 +42,19 @@ class PendingGang(_RecordedGang, frozen=True):
     """A gang that waits in one leaf of each of its trees; its turn is that of the first.
 
     `preemptions` is how often it was preempted within the last 24 hours. `asked` is the class from which its queue
-    requests its capacity: then no cluster needs room for it.
+    requests its capacity: then no cluster needs room for it. It waits in other `queues` than it names where labels name
+    none. `is_by_clusters` is true if only clusters decide whether it goes.
     """
 
     preemptions: int = 0
     asked: ProvisioningClass | None = None
+    queues: tuple[str, ...] = ()
+    is_by_clusters: bool = False
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The queues in which it waits."""
+        return self.queues or self.record.leaves
 
 
 class Part(Struct, frozen=True):

@@ -76,9 +76,9 @@ class ClassRefused(Struct, frozen=True):
     @classmethod
     def by(cls, answer: Refusal, class_: QueueClass) -> Self:
         """The refusal of a class by the answer for its first gang, which may be the head of its queue."""
-        return cls(
-            class_, replace(answer, is_head=False) if isinstance(answer, Waiting | Unplaced) else answer
-        )
+        if isinstance(answer, Waiting | Unplaced) and answer.is_head:
+            answer = replace(answer, is_head=False)
+        return cls(class_, answer)
 
     def outcome(self, record: Record) -> NewOutcome:
         """The outcome for one of the gangs."""

@@ -17,19 +17,20 @@ from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.cycle.ordering import is_eligible
-from dispatcher.core.scheduling.cycle.pending_queue import TAKEN_IN_AT_ONCE, Changes
+from dispatcher.core.scheduling.cycle.pending_queue import Changes
 from dispatcher.core.scheduling.cycle.search_budget import SearchBudget
 from dispatcher.core.scheduling.fit.backfill import Backfills
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts, QueueNews
 from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, RecentUse, charged_in
-from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
+from dispatcher.core.scheduling.sharing.queued_gangs import TAKEN_IN_AT_ONCE, QueuedGangs
+from dispatcher.core.scheduling.sharing.quota_reservations import first_place
 from dispatcher.core.scheduling.sharing.standing_refusals import StandingRefusals
 
 
 class QueueRules(Struct, frozen=True):
-    """The declared queues, the labels of namespaces, which queues select, and the recent use of each namespace."""
+    """The queues, the labels of namespaces, which queues select, and the recent use of each namespace."""
 
     forest: Forest
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -56,7 +57,7 @@ class _Quiet(Struct, frozen=True):
 
 
 class QueuePlanner:
-    """The queued gangs of a hub with queues. The time in successive calls never decreases."""
+    """Plans cycles over the queued gangs of a hub. The time in successive calls never decreases."""
 
     def __init__(self, backfills: Backfills | None = None, budget: SearchBudget | None = None) -> None:
         self.failures: Sequence[Failure] = ()
@@ -88,7 +89,7 @@ class QueuePlanner:
         run, one cycle at a time.
         """
         self.failures = ()
-        yield from self._take_in(changes, now)
+        yield from self._take_in(changes, rules.forest, now)
         if not changes.records and self._is_as_before(rules, active, snapshots, now):
             return []
         self._quiet = None
@@ -108,9 +109,10 @@ class QueuePlanner:
             self._quiet = _Quiet(rules, active, snapshots, until)
         return news
 
-    def _take_in(self, changes: Changes, now: datetime) -> Steps[None]:
+    def _take_in(self, changes: Changes, forest: Forest, now: datetime) -> Steps[None]:
         if changes.are_all:
-            self._queued, self._quiet, self._standing = QueuedGangs(), None, StandingRefusals()
+            self._queued, self._quiet, self._standing = QueuedGangs(forest), None, StandingRefusals()
+        yield from self._queued.declare(forest, now)
         for part in in_parts(changes.records.items(), TAKEN_IN_AT_ONCE):
             for uid, record in part:
                 if record is not None and is_eligible(record, now):
@@ -149,7 +151,7 @@ def next_change(facts: QueueFacts) -> datetime | None:
 
 def _changes(facts: QueueFacts) -> Iterable[datetime]:
     for record in facts.queued.blocked.values():
-        place = facts.forest.places.get(record.queue)
+        place = first_place(record, facts.forest)
         if record.blocked_since and place:
             yield record.blocked_since + place.starvation_bound
     shields = {place.name: place.min_runtime for place in facts.forest.places.values() if place.min_runtime}

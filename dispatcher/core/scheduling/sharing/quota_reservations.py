@@ -73,16 +73,21 @@ class QuotaReservations(Struct, frozen=True):
 NO_QUOTA_RESERVATIONS: Final = QuotaReservations()
 
 
+def first_place(record: Record, forest: Forest) -> Place | None:
+    """The first queue in which a gang waits; None if it is not there."""
+    return forest.places.get(forest.queues_of(record.leaves)[0])
+
+
 def is_late(record: Record, forest: Forest, now: datetime) -> bool:
     """True if the gang has been blocked, since it was the head, for the starvation bound of its first queue."""
-    place = forest.places.get(record.queue)
+    place = first_place(record, forest)
     since = record.blocked_since
     return place is not None and since is not None and now - since >= place.starvation_bound
 
 
 def is_starved(record: Record, forest: Forest, now: datetime) -> bool:
     """True if the gang is late, and its first queue is not StrictFIFO: then it goes before all others."""
-    is_strict = (place := forest.places.get(record.queue)) and place.strategy is QueueingStrategy.STRICT_FIFO
+    is_strict = (place := first_place(record, forest)) and place.strategy is QueueingStrategy.STRICT_FIFO
     return not is_strict and is_late(record, forest, now)
 
 

@@ -25,10 +25,15 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.access import why_not_served
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import QueueingStrategy, Sharing, StopPolicy
-from dispatcher.core.scheduling.cycle.cycle import Impossible, Outcome, Waiting, not_evaluated, not_found
-from dispatcher.core.scheduling.cycle.refused import ClusterShortfall, Refused, short_of_room
-from dispatcher.core.scheduling.fit.cluster_room import ClusterRoom
-from dispatcher.core.scheduling.fit.fit import Shortfall
+from dispatcher.core.scheduling.cycle.cycle import (
+    Impossible,
+    NotEvaluated,
+    Outcome,
+    Waiting,
+    not_evaluated,
+    not_found,
+)
+from dispatcher.core.scheduling.cycle.refused import ClusterShortfall, Refused
 from dispatcher.core.scheduling.sharing.gangs import PendingGang
 from dispatcher.core.scheduling.sharing.news import Unplaced
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
@@ -66,11 +71,23 @@ class Refusals(Struct, frozen=True):
                 why = f"queue {place.stopped_by} is stopped: {place.stop_policy}"
                 return Impossible(record, Pending(QUEUE_STOPPED, why, queue=leaf))
         for place in self.forest.places_of(gang.leaves):
-            head = self.heads.get(place.name)
-            if head is not None and place.strategy is QueueingStrategy.STRICT_FIFO:
-                outcome = not_evaluated(record, head)
-                return replace(outcome, pending=replace(outcome.pending, queue=place.name))
+            if behind := self.behind(record, place):
+                return behind
         return self._larger_than_quota(gang)
+
+    def behind(self, record: Record, place: Place) -> NotEvaluated | None:
+        """The answer for a gang behind the head of a strict queue; None if the queue is not strict or has no head."""
+        head = self.heads.get(place.name)
+        if head is None or place.strategy is not QueueingStrategy.STRICT_FIFO:
+            return None
+        outcome = not_evaluated(record, head)
+        if not self.forest.is_declared:
+            return outcome
+        return replace(outcome, pending=replace(outcome.pending, queue=place.name))
+
+    def named(self, gang: PendingGang) -> str:
+        """The queue that the answers for a gang name unless they are about another one; empty if they name none."""
+        return gang.leaves[0] if self.forest.is_declared else ""
 
     def _larger_than_quota(self, gang: PendingGang) -> Outcome | None:
         record, demand = gang.record, gang.record.gang.charged
@@ -122,9 +139,11 @@ class Refusals(Struct, frozen=True):
         """The answer for a gang with quota that some cluster would take if it were empty; none has room for it."""
         record = gang.record
         refused = Refused(record.gang, rejections, shortfalls, has_members=self.has_members)
-        kept = next((each for each in shortfalls if each.reason == RESERVED), None)
+        kept = None
+        if self.forest.is_declared:
+            kept = next((each for each in shortfalls if each.reason == RESERVED), None)
         if kept is None:
-            return Unplaced(record, refused, gang.leaves[0])
+            return Unplaced(record, refused, self.named(gang))
         pending = refused.pending
         if pending.reason != RESERVED:
             pending = replace(pending, reason=RESERVED, cluster=kept.cluster, resource="")
@@ -224,13 +243,3 @@ class Refusals(Struct, frozen=True):
 def _shortest(demand: Resources, allowed: Mapping[str, int]) -> str:
     """The resource of which the largest part of the demand is missing; of equals the first."""
     return max(allowed, key=lambda name: Fraction(demand[name] - allowed[name], demand[name]))
-
-
-def cluster_shortfall(gang: PendingGang, room: ClusterRoom, short: Shortfall | None) -> ClusterShortfall:
-    """Why the gang does not go to a cluster that it would fit if the cluster were empty."""
-    is_for_all = room.is_one and room.keeper is None
-    free = short if short is None or is_for_all else room.fit_but_for_others(gang.record.gang)
-    if not isinstance(free, Shortfall):
-        keeper = room.keeper.key if room.keeper is not None else ""
-        return ClusterShortfall(room.name, RESERVED, short or Shortfall(), keeper=keeper)
-    return short_of_room(room.name, gang.record.gang, room.snapshot.capacity, free)

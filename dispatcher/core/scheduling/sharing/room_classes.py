@@ -25,7 +25,7 @@ from dispatcher.core.scheduling.cycle.gang_class import GangClass
 from dispatcher.core.scheduling.cycle.refused import ClusterShortfall, Refused
 from dispatcher.core.scheduling.fit.affected_classes import AffectedClasses
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.fit.equivalence_classes import Classes, ClassKey
+from dispatcher.core.scheduling.fit.equivalence_classes import Classes, ClassKey, Clearances
 
 Pods = tuple[object, ...]
 """The terms about pods that concern the gangs of a class, by the labels of their pods."""
@@ -77,31 +77,46 @@ class RoomClasses:
     def __init__(self) -> None:
         self._classes = Classes[GangClass[Any]]()
         self._by_key: dict[RoomKey, RoomClass] = {}
-        self._of: dict[GangClass[Any], tuple[Shape, Pods, RoomClass]] = {}
+        self._of: dict[GangClass[Any], RoomClass] = {}
+        self._shapes: dict[GangClass[Any], tuple[Shape, Pods]] = {}
+        """Those of classes of one shape, which this follows to their equivalence classes."""
         self._requests = AffectedClasses[RoomClass]()
 
-    def add(self, class_: GangClass[Any], shape: Shape, pods: Pods) -> None:
-        """Add a class of queued gangs of this shape, which these terms about pods concern."""
-        self._enter(class_, shape, pods, self._classes.add(class_, shape))
+    @property
+    def clearances(self) -> Clearances:
+        """Those of the equivalence classes; only keys with these count for `add`."""
+        return self._classes.clearances
+
+    def add(self, class_: GangClass[Any], shape: Shape | ClassKey, pods: Pods, gang: Gang) -> None:
+        """Add a class of queued gangs like this one, which these terms about pods concern.
+
+        They are of one shape, or of one equivalence class, which no `follow` changes.
+        """
+        if isinstance(shape, ClassKey):
+            self._enter(class_, shape.repelled, shape, gang)
+        else:
+            self._shapes[class_] = shape, pods
+            self._enter(class_, pods, self._classes.add(class_, shape), gang)
 
     def remove(self, class_: GangClass[Any]) -> None:
         """Remove a class of queued gangs."""
-        shape, _, _ = self._of[class_]
         self._leave(class_)
-        self._classes.remove(class_, shape)
+        if class_ in self._shapes:
+            shape, _ = self._shapes.pop(class_)
+            self._classes.remove(class_, shape)
 
     def of(self, class_: GangClass[Any]) -> RoomClass:
         """The room class of a class of queued gangs."""
-        return self._of[class_][2]
+        return self._of[class_]
 
     def follow(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[None]:
         """Update the room classes to these clusters."""
         moved = yield from self._classes.follow(snapshots, self._gangs())
         for part in in_parts(moved):
             for class_ in part:
-                shape, pods, _ = self._of[class_]
+                shape, pods = self._shapes[class_]
                 self._leave(class_)
-                self._enter(class_, shape, pods, self._classes.key(shape))
+                self._enter(class_, pods, self._classes.key(shape), shape[0])
             yield
 
     def affected_by(
@@ -134,22 +149,22 @@ class RoomClasses:
             room_class.answers.clear()
 
     def _gangs(self) -> Iterator[tuple[GangClass[Any], Gang]]:
-        """The gang of each class; costs nothing until the first is asked for."""
-        for class_, ((gang, _), _, _) in list(self._of.items()):
+        """A gang of each class with a shape; costs nothing until the first is asked for."""
+        for class_, ((gang, _), _) in list(self._shapes.items()):
             yield class_, gang
 
-    def _enter(self, class_: GangClass[Any], shape: Shape, pods: Pods, found: ClassKey) -> None:
+    def _enter(self, class_: GangClass[Any], pods: Pods, found: ClassKey, gang: Gang) -> None:
         key = found._replace(repelled=()), pods
         room_class = self._by_key.get(key)
         if room_class is None:
-            room_class = self._by_key[key] = RoomClass(key, shape[0])
+            room_class = self._by_key[key] = RoomClass(key, gang)
             if not pods:
-                self._requests.add(room_class, shape[0])
+                self._requests.add(room_class, gang)
         room_class.size += 1
-        self._of[class_] = shape, pods, room_class
+        self._of[class_] = room_class
 
     def _leave(self, class_: GangClass[Any]) -> None:
-        _, _, room_class = self._of.pop(class_)
+        room_class = self._of.pop(class_)
         room_class.size -= 1
         if not room_class.size:
             del self._by_key[room_class.key]

@@ -4,18 +4,18 @@ A refusal for lack of room stands while nothing changes that it follows from: th
 queues, and the clusters as far as they matter to its class (`affected_classes`). Only the amounts in its message are
 from an earlier cycle then. It stands no longer once a cycle takes room before the turn of its class.
 
-RefusedClasses stand in queues without any quota or preemption that are a tree of their own: there nothing but age and
+Refusals stand in queues without any quota or preemption that are a tree of their own: there nothing but age and
 priority decides whose turn it is, so a class without a turn changes no other's. And they stand while no gang waits past
 the starvation bound and no priority grows with age.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from dispatcher.core.model.incremental import Steps, in_parts, release
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.queues.queue import Order, QueueingStrategy, Reclaim, WithinQueue
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cycle.gang_class import Key
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.news import Unplaced
@@ -56,7 +56,7 @@ class StandingRefusals:
         touched, queued.touched = queued.touched, set()
         is_as_before = forest is self._forest and namespaces == self._namespaces
         if forest is not self._forest:
-            self._forest, self._own_trees = forest, frozenset(_without_quota(forest))
+            self._forest, self._own_trees = forest, _own_trees(forest)
         self._namespaces = namespaces
         are_same_clusters = self._clusters == snapshots.keys()
         if not are_same_clusters:
@@ -87,11 +87,11 @@ class StandingRefusals:
             for class_, answer in part:
                 if class_ in touched:
                     continue
-                room_class = rooms.of(class_)
-                if room_class in affected or (
-                    changed and not rooms.is_known_to_hold(room_class, answer.refused, changed)
-                ):
-                    continue
+                if changed:
+                    room_class = rooms.of(class_)
+                    is_known = rooms.is_known_to_hold(room_class, answer.refused, changed)
+                    if room_class in affected or not is_known:
+                        continue
                 kept[class_] = answer
                 if answer.may_be_head:
                     for leaf in class_.key.leaves:
@@ -122,17 +122,8 @@ class StandingRefusals:
         self._refused = refused
 
 
-def _without_quota(forest: Forest) -> Iterable[str]:
-    """The queues that are trees of their own, go on after a gang that waits, and have no quota or preemption.
-
-    Their order is that of priority and age alone.
-    """
-    for root, tree in forest.for_quota.trees.items():
-        place, queue = forest.for_quota.places[root], forest.for_quota.places[root].queue
-        if len(tree.names) > 1 or queue.resources or queue.order is Order.USAGE:
-            continue
-        if place.strategy is QueueingStrategy.STRICT_FIFO:
-            continue
-        preemption = queue.preemption
-        if preemption.within_queue is WithinQueue.NEVER and preemption.reclaim is Reclaim.NEVER:
-            yield root
+def _own_trees(forest: Forest) -> frozenset[str]:
+    """The queues whose order is that of priority and age alone, and that go on after a gang that waits."""
+    return frozenset(
+        place.name for place in forest.unlimited if place.strategy is not QueueingStrategy.STRICT_FIFO
+    )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
+from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from dispatcher.core.model.incremental import Steps
@@ -76,10 +77,10 @@ class Turns:
         self._queues: dict[str, list[_Head]] = {}
         self._last: Rank | None = None
         """The highest rank of all gangs that had a turn."""
-        for class_ in queued.classes():
-            self._queues.setdefault(class_.key.leaves[0], [])
-            if class_ not in asleep:
-                self._begin_with(class_)
+        classes = list(queued.classes())
+        self._queues.update((leaf, []) for leaf in dict.fromkeys(class_.key.leaves[0] for class_ in classes))
+        for class_ in [class_ for class_ in classes if class_ not in asleep]:
+            self._begin_with(class_)
         self._preempting = {
             leaf for leaf, each in self._queues.items() if each and each[0].class_.key.is_preempting
         }
@@ -92,6 +93,10 @@ class Turns:
         """The trees in which every winner may be another one; in no order."""
         self._changed: dict[str, None] = {}
         """The leaves whose head or use has changed, in no order."""
+        self._only: list[_Head] | None = None
+        """The heads of the only queue, if there is one queue alone: nothing compares them with others."""
+        for root in self._trees if len(self._trees) == 1 else ():
+            self._only = self._queues[root.removeprefix(_ALONE)] if self._is_alone(root) else None
 
     def take(self, gang: PendingGang) -> None:
         """The gang is decided, in its turn or before; the next of its class may have a turn."""
@@ -106,6 +111,8 @@ class Turns:
 
     def next_in_steps(self) -> Steps[PendingGang | None]:
         """The next gang to decide; None if all are decided or dropped."""
+        if self._only is not None:
+            return self._next_of(self._only)
         for root in self._stale:
             yield from self._rebuild(root)
         for leaf in self._changed:
@@ -120,6 +127,19 @@ class Turns:
         first = min(preempting or heads, key=lambda each: each.rank)
         self._last = first.rank if self._last is None else max(first.rank, self._last)
         return first.gang
+
+    def drop_queue(self, leaf: str) -> list[QueueClass]:
+        """Let no gang have a turn any more that waits only in this queue, a tree of its own; returns their classes."""
+        queue = self._queues[leaf]
+        there = (head.class_ for head in queue if head.class_ not in self._dropped)
+        classes = [class_ for class_ in there if len(class_.key.leaves) == 1]
+        self._dropped.update(classes)
+        for class_ in classes:
+            self._following[class_] = iter(())
+        queue[:] = [head for head in queue if head.class_ not in self._dropped]
+        heapq.heapify(queue)
+        self._advance(leaf)
+        return classes
 
     def wake(self, class_: QueueClass) -> bool:
         """Let a class have turns that was asleep; false if its turn would be over: it was before those that had one."""
@@ -147,6 +167,14 @@ class Turns:
             else:
                 self._changed[place.name] = None
 
+    def _next_of(self, queue: list[_Head]) -> PendingGang | None:
+        """The head of a queue that is alone."""
+        if not queue:
+            return None
+        found = _without_use(queue[0].rank)
+        self._last = found if self._last is None else max(found, self._last)
+        return self._queued.gang(queue[0].uid)
+
     def _advance(self, leaf: str) -> None:
         """The head of a queue may have been decided, or its class dropped."""
         queue = self._queues[leaf]
@@ -158,19 +186,20 @@ class Turns:
 
     def _push_next(self, class_: QueueClass) -> None:
         """Let the next undecided gang of a class, if there is one, wait for its turn."""
-        first = next((each for each in self._following[class_] if each[1] not in self._taken), None)
-        if first is None:
-            return
-        (in_queue, uid), leaf = first, class_.key.leaves[0]
-        place = self._later.forest.places.get(leaf)
-        use = recent_use(place, class_.key.namespace, self._usage)
-        found = Rank(not class_.key.is_preempting, use, in_queue)
-        heapq.heappush(self._queues[leaf], _Head(found, uid, class_))
+        key = class_.key
+        for in_queue, uid in self._following[class_]:
+            if uid not in self._taken:
+                use = NO_USE if key.is_by_clusters else self._use_of(class_)
+                found = Rank(not key.is_preempting, use, in_queue)
+                heapq.heappush(self._queues[key.leaves[0]], _Head(found, uid, class_))
+                return
+
+    def _use_of(self, class_: QueueClass) -> Fraction:
+        place = self._later.forest.places.get(class_.key.leaves[0])
+        return recent_use(place, class_.key.namespace, self._usage)
 
     def _winner_of(self, head: _Head) -> _Winner:
-        # Recent use decides only between gangs of one queue.
-        found = head.rank if head.rank.recent_use is NO_USE else head.rank._replace(recent_use=NO_USE)
-        return _Winner(self._queued.gang(head.uid), found)
+        return _Winner(self._queued.gang(head.uid), _without_use(head.rank))
 
     def _root_of(self, leaf: str) -> str:
         """The root of a leaf's tree; a queue that takes no gangs is a tree of its own."""
@@ -255,3 +284,8 @@ class Turns:
                 return winner._replace(
                     key=division.turn_key(account, forest, self._shares[root], name, counted)
                 )
+
+
+def _without_use(found: Rank) -> Rank:
+    """The rank among gangs of all queues: recent use decides only between those of one queue."""
+    return found if found.recent_use is NO_USE else found._replace(recent_use=NO_USE)

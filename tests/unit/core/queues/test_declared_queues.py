@@ -45,7 +45,7 @@ def subtree(name: str, tree: str, *nodes: str, **spec: object) -> Json:
 def test_nothing_declared_is_one_queue_without_limits() -> None:
     defaults = Defaults(QueueingStrategy.STRICT_FIFO, timedelta(seconds=7))
     found = DeclaredQueues.of([], [], defaults)
-    assert found == DeclaredQueues(Forest.of([], defaults))
+    assert found == DeclaredQueues(Forest.undeclared(defaults))
     assert found.forest.places["default"].starvation_bound == timedelta(seconds=7)
     assert DeclaredQueues() == DeclaredQueues.of([], [])
 

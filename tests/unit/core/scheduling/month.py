@@ -23,6 +23,7 @@ from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cycle.cycle import Placed
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
 from tests.builders import at, make_gang, make_record, make_snapshots
+from tests.one_queue import Cycles
 
 STARVATION = timedelta(minutes=10)
 HOUR = timedelta(hours=1)
@@ -62,6 +63,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.cache = Cache(self.clusters, bounds=self.bounds)
+        self._cycles = Cycles(self.cache.pending_queue, self.cache.backfills)
         self._numbers = count(1)
         self._events: list[tuple[datetime, int, Record | None]] = []
         self._awaited: set[datetime] = set()
@@ -115,7 +117,7 @@ class World:
 
     def _cycle(self) -> None:
         snapshots = make_snapshots(**{name: ledger.snapshot() for name, ledger in self.clusters.items()})
-        for outcome in self.cache.pending_queue.plan(snapshots, self.policy, STARVATION, self.now):
+        for outcome in self._cycles.plan(snapshots, self.policy, STARVATION, self.now):
             change = change_of(outcome, self.now)
             if change is None:
                 continue
@@ -125,7 +127,7 @@ class World:
                 record = outcome.record
                 self.dispatched[record.name] = self.now, outcome.cluster
                 self._call_at(self.now + self._runs[record.uid], record)
-        for reservation in self.cache.pending_queue.reservations.values():
+        for reservation in self.cache.backfills.room.reservations.values():
             self._wake_at(reservation.until)
 
     def _note(self, record: Record) -> None:

@@ -19,13 +19,12 @@ from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle.cycle import CycleState, plan
 from dispatcher.core.scheduling.cycle.ordering import in_order
-from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
 from dispatcher.core.scheduling.fit import affected_classes
 from dispatcher.core.scheduling.fit.affected_classes import LARGEST, MOST_COLUMNS, AffectedClasses
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from tests.builders import at, make_record
+from tests.one_queue import OneQueue, plan
 
 TAINT = Taint("gpu", "", "NoSchedule")
 TOLERATES = (Toleration("gpu", "Exists"),)
@@ -40,7 +39,7 @@ class FullClusters:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.ledgers = {name: CapacityLedger(FitMode.NODE, name) for name in ("east", "west")}
-        self.queue = PendingQueue()
+        self.queue = OneQueue()
         self.records: dict[str, Record] = {}
         self.running: dict[str, str] = {}
         """The clusters of running gangs by uid."""
@@ -172,9 +171,9 @@ def hub(ledger: CapacityLedger, **fields: Any) -> dict[str, ClusterSnapshot]:  #
     return {"hub": ClusterSnapshot("hub", ledger.snapshot(), **fields)}
 
 
-def settled(ledger: CapacityLedger, *gangs: Gang) -> PendingQueue:
+def settled(ledger: CapacityLedger, *gangs: Gang) -> OneQueue:
     """A queue whose records have their pending reasons; the first gang is the head."""
-    queue = PendingQueue()
+    queue = OneQueue()
     for number, gang in enumerate([gang_with((1, 8)), *gangs]):
         queue.put(make_record(name=f"aw-{number}", gang=gang, enqueue_seq=number))
     for outcome in queue.plan(hub(ledger), FIFO, LONG, at(1)):
@@ -224,24 +223,6 @@ def test_gang_whose_pod_sets_must_be_packed_is_compared_again_after_every_change
         ledger.set_pod(Pod(f"empty-{number}", Resources(), "b", PodPhase.RUNNING))
     (outcome,) = queue.plan(hub(ledger), FIFO, LONG, at(1))
     assert getattr(outcome, "pending").resource == "pods"  # noqa: B009  # only a refusal has one
-
-
-def test_cycle_after_a_change_compares_the_head_and_the_gangs_to_which_it_matters(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ledger = ledger_of(**{f"n{number}": 2 for number in range(20)})
-    queue = settled(ledger, *(gang_with((1, cpu), (1, 3)) for cpu in range(3, 7)), gang_with((30, 1), (1, 3)))
-    compared: list[Gang] = []
-    compare = CycleState._compare  # noqa: SLF001  # what is counted are comparisons
-
-    def noted(self: CycleState, gang: Gang, snapshot: ClusterSnapshot) -> object:
-        compared.append(gang)
-        return compare(self, gang, snapshot)
-
-    monkeypatch.setattr(CycleState, "_compare", noted)
-    ledger.set_pod(using("n0", 7))
-    assert queue.plan(hub(ledger), FIFO, LONG, at(1)) == []
-    assert compared == [gang_with((1, 8)), gang_with((30, 1), (1, 3))]
 
 
 CLASS = "class"

@@ -16,7 +16,7 @@ from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cycle.cycle import Impossible, Outcome, Placed, Waiting, plan
+from dispatcher.core.scheduling.cycle.cycle import Impossible, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.fit.backfill import Backfill, Running, State
 from dispatcher.core.scheduling.fit.backfill_reservation import (
     Awaited,
@@ -32,6 +32,7 @@ from dispatcher.core.scheduling.fit.backfill_reservation import (
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.fit.estimated_ends import LAST_RESORT, End, estimated_end, soonest, stated_end
 from tests.builders import at, attempt_of, make_gang, make_record, make_snapshot, make_snapshots
+from tests.one_queue import plan
 from tests.unit.core.scheduling.month import HOUR, MINUTE, cpus, make_cluster
 
 BOUNDS = Bounds(kept=HOUR, rest=10 * MINUTE)

@@ -14,10 +14,11 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cycle.cycle import Placed, Waiting, plan
+from dispatcher.core.scheduling.cycle.cycle import Placed, Waiting
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds, Reservation
 from dispatcher.core.scheduling.fit.estimated_ends import LAST_RESORT, End, soonest_on
 from tests.builders import NOW, at, make_gang, make_record, make_snapshots
+from tests.one_queue import plan
 from tests.unit.core.scheduling.month import FOREVER, HOUR, MINUTE, STARVATION, World, make_cluster, stream
 
 MONTH = at(30 * 86400)
@@ -167,7 +168,7 @@ def kept_in_a_month(world: World) -> timedelta:
     for now in world.run(MONTH):
         kept += is_kept * (now - last)
         is_kept, last = (
-            any(not each.is_resting for each in world.cache.pending_queue.reservations.values()),
+            any(not each.is_resting for each in world.cache.backfills.room.reservations.values()),
             now,
         )
     return kept

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.access import are_there
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Access, Queue, QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
@@ -27,16 +26,13 @@ from dispatcher.core.scheduling.cycle.cycle import (
     Outcome,
     Placed,
     Waiting,
-    has_its_queues,
-    plan,
 )
-from dispatcher.core.scheduling.cycle.isolation import plan_in_one_queue
-from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
 from dispatcher.core.scheduling.cycle.recheck import still_fitting
 from dispatcher.core.scheduling.cycle.refused import ClusterShortfall, rejection_of
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.fit.fit import Shortfall
 from tests.builders import make_core_node, make_gang, make_record, make_snapshot, make_snapshots
+from tests.one_queue import OneQueue, plan, rules
 
 GPU_ONLY = Taint("gpu", "", "NoSchedule")
 TOLERATED = Toleration("gpu", "Exists")
@@ -349,36 +345,21 @@ def test_gang_awaits_the_queue_that_it_names_where_none_is_declared_unless_queue
     waits = Pending("QueueNotFound", WAITS_FOR.format(awaited), queue=awaited)
     expected: Outcome = Impossible(record, waits) if awaited else Placed(record, "hub")
     assert plan([record], make_snapshots(hub=make_snapshot(cpu=8000)), access=access) == [expected]
-    queue, bound = PendingQueue(access=access), timedelta(minutes=10)
+    queue, bound = OneQueue(access=access), timedelta(minutes=10)
     queue.put(record)
     snapshots = make_snapshots(hub=make_snapshot(cpu=8000))
     assert queue.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, bound, SOME_TIME) == [expected]
-    assert has_its_queues(record, None, access) is not bool(awaited)
+    assert are_there(record, rules(access=access).forest) is not bool(awaited)
 
 
-@pytest.mark.parametrize("access", Access)
-def test_gang_has_its_queues_only_if_all_of_them_are_there(access: Access) -> None:
+def test_gang_has_its_queues_only_if_all_of_them_are_there() -> None:
     tree = Forest.of((Queue("team"), Queue("context/gold")))
     below = replace(
         Forest.of((Queue("org"),), has_default=False), charged_in={"team": "org", "default": "org"}
     )
-    assert [has_its_queues(each, tree, access) for each in (NAMED, IN_A_TREE, PLAIN)] == [True, True, True]
-    assert [has_its_queues(each, below, access) for each in (NAMED, IN_A_TREE, PLAIN)] == [False] * 3
-    assert not has_its_queues(PLAIN, Forest(), access)
-
-
-def test_gang_that_ends_a_plan_is_found_although_it_names_a_queue_that_is_not_declared() -> None:
-    broken = replace(NAMED, blocked_since=cast("Any", "not a time"))
-    steps = plan_in_one_queue(
-        broken,
-        make_snapshots(hub=make_snapshot(cpu=8000)),
-        QueueingStrategy.BEST_EFFORT_FIFO,
-        timedelta(minutes=10),
-        SOME_TIME,
-        Access.OPEN,
-    )
-    with pytest.raises(TypeError):
-        incremental.run(steps)
+    assert [are_there(each, tree) for each in (NAMED, IN_A_TREE, PLAIN)] == [True, True, True]
+    assert [are_there(each, below) for each in (NAMED, IN_A_TREE, PLAIN)] == [False] * 3
+    assert not are_there(PLAIN, Forest())
 
 
 # -----------------------------------------------------------------------------------------------------------

@@ -15,8 +15,7 @@ from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed, Waiting, plan
-from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed, Waiting
 from dispatcher.core.scheduling.cycle.recheck import still_fitting
 from dispatcher.core.scheduling.explain.leader_snapshot import running_gang
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
@@ -25,6 +24,7 @@ from dispatcher.core.scheduling.fit.fit import assignment_in_empty, fit_in_both,
 from dispatcher.core.scheduling.sharing.gangs import active_gang
 from dispatcher.core.status.samples import Moment, reading_of
 from tests.builders import at, attempt_of, make_core_node, make_gang, make_record
+from tests.one_queue import OneQueue, plan
 
 FOUR = make_gang(2, cpu=4000)
 """Two pods of four CPUs, but of two CPUs each in the cluster east."""
@@ -108,7 +108,7 @@ def test_gangs_that_differ_in_one_cluster_alone_are_not_refused_alike() -> None:
 
     named = [("large", FOUR), ("smaller", GANG)]
     by_definition = plan(queue(), clusters(FitMode.NODE, east=(2000, 2000), west=(3000, 3000)))
-    kept = PendingQueue()
+    kept = OneQueue()
     for each in queue():
         kept.put(each)
     there = clusters(FitMode.NODE, east=(2000, 2000), west=(3000, 3000))

@@ -27,6 +27,7 @@ from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.fit.estimated_ends import stated_end
 from dispatcher.core.scheduling.sharing.cycle import Drained
 from tests.builders import NOW, make_core_node, make_gang, make_record
+from tests.one_queue import Cycles
 
 MINUTE = timedelta(minutes=1)
 STARVATION = 5 * MINUTE
@@ -96,6 +97,7 @@ class Leader:
     now: datetime = NOW
     starts: dict[str, datetime] = field(default_factory=dict)
     cache: Cache = field(init=False)
+    _cycles: Cycles = field(init=False)
     _ledgers: dict[str, CapacityLedger] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -104,6 +106,7 @@ class Leader:
             for number, cpu in enumerate(cpus):
                 ledger.set_node(make_core_node(f"n{number}", cpu=cpu))
         self.cache = Cache(self._ledgers, bounds=Bounds(rest=STARVATION))
+        self._cycles = Cycles(self.cache.pending_queue, self.cache.backfills)
 
     def pass_minute(self, arrived: Iterable[Record] = ()) -> None:
         """One minute later: gangs end, gangs arrive, and cycles follow until one changes nothing."""
@@ -120,7 +123,7 @@ class Leader:
 
     def _cycle(self) -> bool:
         snapshots = {name: ClusterSnapshot(name, each.snapshot()) for name, each in self._ledgers.items()}
-        outcomes = self.cache.pending_queue.plan(snapshots, self.policy, STARVATION, self.now)
+        outcomes = self._cycles.plan(snapshots, self.policy, STARVATION, self.now)
         changes = [change for each in outcomes if (change := change_of(each, self.now))]
         for change in changes:
             self.cache.put(change.after)
@@ -132,7 +135,7 @@ class Leader:
     def estimates(self) -> dict[str, Estimate]:
         """The estimates from what the leader knows now, for all pending gangs."""
         rules = SchedulingRules(self.policy, starvation_bound=STARVATION)
-        kept = self.cache.pending_queue.reservations
+        kept = self.cache.backfills.room.reservations
         facts = [
             ClusterFacts(
                 Cluster(name, tuple(each.nodes())),

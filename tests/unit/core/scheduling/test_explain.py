@@ -20,7 +20,7 @@ from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
 from dispatcher.core.scheduling.cycle import ordering
-from dispatcher.core.scheduling.cycle.cycle import Impossible, NotEvaluated, Placed, Waiting, plan
+from dispatcher.core.scheduling.cycle.cycle import Impossible, NotEvaluated, Placed, Waiting
 from dispatcher.core.scheduling.explain.advice import NO_ADVICE, Advice, advise, advise_one
 from dispatcher.core.scheduling.explain.explanation import Explanation, explain, has_position
 from dispatcher.core.scheduling.explain.repair import AddNodes, RemoveGangs, RemoveTaints
@@ -28,6 +28,7 @@ from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.explain.world_facts import Cluster, NoNode, RunningGang, RunningPods
 from tests.builders import make_core_node, make_gang, make_record, make_snapshots
+from tests.one_queue import plan
 from tests.unit.core.scheduling.scenarios import documents
 
 GPU = "nvidia.com/gpu"

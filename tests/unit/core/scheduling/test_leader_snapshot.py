@@ -35,7 +35,7 @@ from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, 
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
 from dispatcher.core.scheduling.capacity.queued_terms import followed_by
-from dispatcher.core.scheduling.cycle import cycle, ordering
+from dispatcher.core.scheduling.cycle import ordering
 from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed, Waiting
 from dispatcher.core.scheduling.explain.leader_snapshot import (
     ClusterFacts,
@@ -50,6 +50,7 @@ from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
 from tests.builders import NOW, at, make_core_node, make_gang, make_record
+from tests.one_queue import plan, starved
 from tests.unit.core.scheduling.clusters import KNOWN, WHERES, Known
 
 TAINT = Taint("gpu", "", "NoSchedule")
@@ -77,8 +78,10 @@ class Leader:
 
     @property
     def pending(self) -> list[Record]:
-        """The queued records in order."""
-        return ordering.in_order(self.records, NOW)
+        """The queued records in order; a hub numbers them, so none are of one rank there."""
+        return sorted(
+            ordering.in_order(self.records, NOW), key=lambda each: (ordering.rank(each, NOW), each.uid)
+        )
 
     def ledgers(self) -> dict[str, CapacityLedger]:
         """The ledgers that the leader's cache charges."""
@@ -108,8 +111,8 @@ class Leader:
 
     def plan(self) -> dict[str, Outcome]:
         """The outcomes of the leader's cycle by uid, without the dates of reservations."""
-        starved = ordering.starved(self.pending, NOW, self.rules.starvation_bound)
-        found = cycle.plan(self.pending, self.snapshots(), self.rules.policy, starved, self.reservations)
+        uids = starved(self.pending, NOW, self.rules.starvation_bound)
+        found = plan(self.pending, self.snapshots(), self.rules.policy, uids, self.reservations)
         return {each.record.uid: without_dates(each) for each in found}
 
     def facts(self) -> list[ClusterFacts]:
@@ -265,11 +268,11 @@ def _pods(draw: st.DrawFn, uids: list[str]) -> list[Pod]:
 @st.composite
 def _reservations(draw: st.DrawFn, queue: list[Record], clusters: list[str]) -> dict[str, Reservation]:
     """At most one reservation for each cluster and each starved gang."""
-    starved = [each for each in queue if each.uid in ordering.starved(queue, NOW, BOUND)]
+    late = [each for each in queue if each.uid in starved(queue, NOW, BOUND)]
     kept = draw(st.permutations(clusters))
     return {
         record.uid: Reservation(cluster, at(-60), at(60), at(-60), assignment=draw(assignments(record.gang)))
-        for record, cluster in zip(starved, kept, strict=False)
+        for record, cluster in zip(late, kept, strict=False)
         if draw(st.integers(0, 3))
     }
 

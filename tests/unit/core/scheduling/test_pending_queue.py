@@ -1,8 +1,7 @@
-"""The queue decides as `plan` does over `in_order`, whatever happened before, and says nothing twice."""
+"""A queue with its planner decides as a cycle from scratch, whatever happened before, and says nothing twice."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import pytest
@@ -31,15 +30,16 @@ from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle.cycle import CycleState, Impossible, Outcome, Placed, Waiting, plan
-from dispatcher.core.scheduling.cycle.ordering import in_order, starved
-from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
-from dispatcher.core.scheduling.cycle.refused import ClusterShortfall, Refused
-from dispatcher.core.scheduling.fit.backfill import Backfill, Running
+from dispatcher.core.scheduling.cycle.cycle import Impossible, Outcome, Placed, Waiting
+from dispatcher.core.scheduling.cycle.gang_class import key_of
+from dispatcher.core.scheduling.cycle.ordering import in_order
+from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills, Running
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
-from dispatcher.core.scheduling.sharing.news import outcome_of
+from dispatcher.core.scheduling.fit.cluster_room import ClusterRoom
+from dispatcher.core.scheduling.fit.fit import Fit
 from tests.builders import at, make_core_node, make_gang, make_record, make_snapshot, make_snapshots
+from tests.one_queue import OneQueue, cycle_over, outcomes_in, rules, starved
 from tests.unit.core.scheduling.clusters import KNOWN, WHERES, Known
 
 BOUND = timedelta(seconds=10)
@@ -75,7 +75,8 @@ class SameAsFromScratch(RuleBasedStateMachine):
         self.ledgers = {name: CapacityLedger(self.fit, name) for name in ("east", "west")}
         self.known: dict[str, Known] = {}
         self.running: dict[str, list[Record]] = {"east": [], "west": []}
-        self.queue, self.backfill = PendingQueue(self.make_backfill()), self.make_backfill()
+        self.queue = OneQueue(self.make_backfill())
+        self.backfills = Backfills(self.make_backfill())
         self.records: dict[str, Record] = {}
         self.seconds = 0
         self.arrived = 0
@@ -234,12 +235,10 @@ class SameAsFromScratch(RuleBasedStateMachine):
         }
 
     def from_scratch(self) -> list[Change]:
-        queue = in_order(self.records.values(), self.now)
-        uids = frozenset() if self.policy is QueueingStrategy.STRICT_FIFO else starved(queue, self.now, BOUND)
-        reservations = self.backfill.renew(
-            [each for each in queue if each.uid in uids], self.snapshots(), self.now
-        )
-        outcomes = plan(queue, self.snapshots(), self.policy, uids, reservations)
+        eligible = in_order(self.records.values(), self.now)
+        queues = rules(self.policy, BOUND)
+        outcomes = cycle_over(eligible, self.snapshots(), queues, self.now, backfills=self.backfills)
+        outcomes.sort(key=lambda each: key_of(each.record, self.now))
         return [change for each in outcomes if (change := change_of(each, self.now))]
 
     def commit(self, change: Change) -> None:
@@ -371,14 +370,14 @@ TestSameAsFromScratchOnNodes = SameAsFromScratchOnNodes.TestCase
 TestSameAsFromScratchOnNodes.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
-def plan_of(queue: PendingQueue, cpu: int) -> list[Outcome]:
+def plan_of(queue: OneQueue, cpu: int) -> list[Outcome]:
     return queue.plan(
         make_snapshots(hub=make_snapshot(cpu=cpu)), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)
     )
 
 
 def test_uncommitted_outcome_of_a_cycle_is_given_again() -> None:
-    queue = PendingQueue()
+    queue = OneQueue()
     queue.put(make_record(gang=make_gang(cpu=5000)))
     assert plan_of(queue, 1000) == plan_of(queue, 1000) != []
 
@@ -386,7 +385,7 @@ def test_uncommitted_outcome_of_a_cycle_is_given_again() -> None:
 def test_cycle_over_unchanged_pending_gangs_evaluates_no_gang(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    queue = PendingQueue()
+    queue = OneQueue()
     queue.put(make_record(gang=make_gang(cpu=5000)))
     for outcome in plan_of(queue, 1000):
         change = change_of(outcome, at(1))
@@ -399,7 +398,7 @@ def test_cycle_over_unchanged_pending_gangs_evaluates_no_gang(
 
 
 def test_equal_gangs_are_evaluated_once_and_only_changed_records_are_returned() -> None:
-    queue = PendingQueue()
+    queue = OneQueue()
     records = [make_record(name=f"aw-{number}", enqueue_seq=number) for number in range(4)]
     for record in records:
         queue.put(record)
@@ -408,7 +407,7 @@ def test_equal_gangs_are_evaluated_once_and_only_changed_records_are_returned() 
     assert [each.record for each in outcomes] == records
 
 
-def tell(queue: PendingQueue, outcomes: list[Outcome]) -> None:
+def tell(queue: OneQueue, outcomes: list[Outcome]) -> None:
     for outcome in outcomes:
         change = change_of(outcome, at(1))
         assert change is not None
@@ -426,7 +425,7 @@ def short_ledger() -> CapacityLedger:
     return ledger
 
 
-def cycle_over(queue: PendingQueue, ledger: CapacityLedger) -> list[tuple[str, str]]:
+def news_over(queue: OneQueue, ledger: CapacityLedger) -> list[tuple[str, str]]:
     """Whoever is told something and what of, in order; all of it is committed."""
     news = []
     for outcome in queue.plan(
@@ -446,21 +445,21 @@ def cycle_over(queue: PendingQueue, ledger: CapacityLedger) -> list[tuple[str, s
 
 
 def test_remembered_rejections_do_not_hold_for_gangs_after_a_placed_gang() -> None:
-    queue, ledger = PendingQueue(), short_ledger()
+    queue, ledger = OneQueue(), short_ledger()
     queue.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=2))
-    assert cycle_over(queue, ledger) == [("waits", "nvidia.com/gpu")]
+    assert news_over(queue, ledger) == [("waits", "nvidia.com/gpu")]
 
     queue.put(make_record(name="first", gang=make_gang(cpu=4000), enqueue_seq=1))
-    assert cycle_over(queue, ledger) == [("first", "placed"), ("waits", "cpu")]
+    assert news_over(queue, ledger) == [("first", "placed"), ("waits", "cpu")]
 
 
-def settled_queue(ledger: CapacityLedger) -> PendingQueue:
+def settled_queue(ledger: CapacityLedger) -> OneQueue:
     """A queue whose two gangs, short of GPUs, have their reasons since a cycle without news; the first is the head."""
-    queue = PendingQueue()
+    queue = OneQueue()
     queue.put(make_record(name="head", gang=make_gang(cpu=1000, gpu=3), enqueue_seq=2))
     queue.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=4))
-    assert cycle_over(queue, ledger) == [("head", "nvidia.com/gpu"), ("waits", "nvidia.com/gpu")]
-    assert cycle_over(queue, ledger) == []
+    assert news_over(queue, ledger) == [("head", "nvidia.com/gpu"), ("waits", "nvidia.com/gpu")]
+    assert news_over(queue, ledger) == []
     return queue
 
 
@@ -478,7 +477,7 @@ def test_rejections_of_an_earlier_cycle_do_not_hold_for_gangs_after_a_placed_gan
     ledger = short_ledger()
     queue = settled_queue(ledger)
     queue.put(make_record(name="first", gang=make_gang(cpu=4000), enqueue_seq=place))
-    assert cycle_over(queue, ledger) == news
+    assert news_over(queue, ledger) == news
 
 
 @pytest.mark.parametrize(("place", "is_head"), [(1, True), (3, False), (5, False)])
@@ -493,33 +492,17 @@ def test_gang_that_arrives_is_the_head_only_if_it_is_the_first(place: int, *, is
     assert (outcome.record.name, outcome.is_head) == ("arrives", is_head)
 
 
-def test_cycle_after_an_arrival_evaluates_the_gang_and_the_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluated = []
-    place = CycleState.place
-
-    def noted(self: CycleState, record: Record) -> Placed | Refused:
-        evaluated.append(record.name)
-        return place(self, record)
-
-    ledger = short_ledger()
-    queue = settled_queue(ledger)
-    queue.put(make_record(name="arrives", gang=make_gang(cpu=1000, gpu=5), enqueue_seq=5))
-    monkeypatch.setattr(CycleState, "place", noted)
-    assert cycle_over(queue, ledger) == [("arrives", "nvidia.com/gpu")]
-    assert evaluated == ["head", "arrives"]
-
-
 def test_cycle_that_placed_a_gang_leaves_no_rejection_to_remember() -> None:
-    queue, ledger = PendingQueue(), short_ledger()
+    queue, ledger = OneQueue(), short_ledger()
     queue.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=1))
     queue.put(make_record(name="second", gang=make_gang(cpu=4000), enqueue_seq=2))
-    assert cycle_over(queue, ledger) == [("waits", "nvidia.com/gpu"), ("second", "placed")]
-    assert cycle_over(queue, ledger) == [("waits", "cpu")]
-    assert cycle_over(queue, ledger) == []
+    assert news_over(queue, ledger) == [("waits", "nvidia.com/gpu"), ("second", "placed")]
+    assert news_over(queue, ledger) == [("waits", "cpu")]
+    assert news_over(queue, ledger) == []
 
 
 def test_equal_gangs_that_require_something_else_are_decided_apart() -> None:
-    queue, elsewhere = PendingQueue(), ClusterRequirements(selector=parse_selector("region=eu", ""))
+    queue, elsewhere = OneQueue(), ClusterRequirements(selector=parse_selector("region=eu", ""))
     queue.put(make_record(name="anywhere", enqueue_seq=1))
     queue.put(make_record(name="elsewhere", enqueue_seq=2, requirements=elsewhere))
     queue.put(make_record(name="anywhere-too", enqueue_seq=3))
@@ -533,7 +516,7 @@ def test_equal_gangs_that_require_something_else_are_decided_apart() -> None:
 
 
 def test_remembered_refusals_do_not_hold_once_a_cluster_is_open_again() -> None:
-    queue = PendingQueue()
+    queue = OneQueue()
     queue.put(make_record())
     closed = {
         "east": ClusterSnapshot(
@@ -551,17 +534,17 @@ def test_remembered_refusals_do_not_hold_once_a_cluster_is_open_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("clusters", "without_namespace", "classes"),
+    ("clusters", "without_namespace", "asked"),
     [
         pytest.param(1, frozenset[str](), 2, id="one-cluster"),
-        pytest.param(4, frozenset[str](), 2, id="namespaces-that-all-have-tell-nobody-apart"),
-        pytest.param(4, frozenset({"team-2"}), 4, id="a-namespace-that-one-lacks-does"),
+        pytest.param(4, frozenset[str](), 8, id="namespaces-that-all-have-tell-nobody-apart"),
+        pytest.param(4, frozenset({"team-2"}), 14, id="a-namespace-that-one-lacks-does"),
     ],
 )
 def test_cycle_without_a_fit_evaluates_one_record_of_each_class_some_cluster_distinguishes(
-    clusters: int, without_namespace: frozenset[str], classes: int, monkeypatch: pytest.MonkeyPatch
+    clusters: int, without_namespace: frozenset[str], asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue, looks = PendingQueue(), 0
+    queue, looks = OneQueue(), 0
     for number in range(60):
         requirements = ClusterRequirements(
             namespace=f"team-{number % 3}", prefers=parse_selector(f"rack={number % 5}", "")
@@ -577,34 +560,32 @@ def test_cycle_without_a_fit_evaluates_one_record_of_each_class_some_cluster_dis
         return found
 
     tell(queue, queue.plan(snapshots(1000), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)))
-    place = CycleState._place  # noqa: SLF001  # what is counted is how often clusters are asked
+    fit = ClusterRoom.fit
 
-    def counted(
-        self: CycleState, record: Record, remembered: Mapping[str, ClusterShortfall]
-    ) -> Placed | Refused:
+    def counted(room: ClusterRoom, gang: Gang) -> Fit:
         nonlocal looks
         looks += 1
-        return place(self, record, remembered)
+        return fit(room, gang)
 
-    monkeypatch.setattr(CycleState, "_place", counted)
+    monkeypatch.setattr(ClusterRoom, "fit", counted)
     assert queue.plan(snapshots(1001), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
-    assert looks == classes
+    assert looks == asked
 
 
 def test_cycle_after_the_pending_reasons_of_distinct_gangs_compares_none_of_them_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    queue = PendingQueue()
+    queue = OneQueue()
     for number in range(10):
         queue.put(make_record(name=f"aw-{number}", gang=make_gang(cpu=5000 + number), enqueue_seq=number))
     snapshots = few(2, 1000)
     tell(queue, queue.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)))
-    monkeypatch.delattr(CycleState, "_place")  # a comparison would raise
+    monkeypatch.delattr(ClusterRoom, "fit")  # a comparison would raise
     assert queue.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
 
 
 def test_gang_that_changed_is_compared_again() -> None:
-    queue, snapshots = PendingQueue(), few(1, 1000)
+    queue, snapshots = OneQueue(), few(1, 1000)
     queue.put(make_record(gang=make_gang(cpu=5000)))
     tell(queue, queue.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)))
     queue.put(make_record(gang=make_gang(cpu=1000)))
@@ -613,16 +594,17 @@ def test_gang_that_changed_is_compared_again() -> None:
 
 
 def test_records_that_change_during_a_cycle_take_part_in_the_next() -> None:
-    queue = PendingQueue()
+    queue = OneQueue()
     for number in range(300):
         queue.put(make_record(name=f"aw-{number}", gang=make_gang(cpu=1000 + number), enqueue_seq=number))
     snapshots = make_snapshots(hub=make_snapshot(cpu=500))
-    planning = queue.plan_in_steps(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1))
+    changes = queue.changes_for(queue.planner, at(1))
+    planning = queue.planner.news_in_steps(changes, rules(), (), snapshots, at(1))
     for _ in range(3):
         next(planning)
     queue.put(make_record(name="late", gang=make_gang(cpu=1), enqueue_seq=1000))
     queue.remove("uid-of-aw-7")
-    news = [outcome_of(each) for each in run(planning)]
+    news = outcomes_in(run(planning))
     assert [each.record.name for each in news] == [f"aw-{number}" for number in range(300)]
     assert [queue.holds(each.record) for each in news].index(False) == 7
 
@@ -642,7 +624,7 @@ def few(count: int, cpu: int) -> dict[str, ClusterSnapshot]:
 
 
 def test_gangs_are_classed_by_whether_a_cluster_closes_their_namespace() -> None:
-    queue = PendingQueue()
+    queue = OneQueue()
     for number, namespace in enumerate(("team-a", "team-b")):
         queue.put(
             make_record(
@@ -667,7 +649,7 @@ def test_gangs_are_classed_by_whether_a_cluster_closes_their_namespace() -> None
 
 def test_cluster_opens_at_once_when_its_starved_gang_is_directed_elsewhere() -> None:
     """All else stays as it was when the other was refused: the answer of that pass might be given again."""
-    queue = PendingQueue(Backfill(Bounds(timedelta(hours=1), timedelta(minutes=1))))
+    queue = OneQueue(Backfill(Bounds(timedelta(hours=1), timedelta(minutes=1))))
     large = make_record(name="large", gang=make_gang(cpu=8000), enqueue_seq=1, blocked_since=at(-20))
     queue.put(large)
     queue.put(make_record(name="small", gang=make_gang(cpu=1000), enqueue_seq=2))

@@ -18,10 +18,11 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle.cycle import Impossible, Outcome, Placed, Waiting, plan
+from dispatcher.core.scheduling.cycle.cycle import Impossible, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot, Score, score
 from dispatcher.core.scheduling.fit.fit import fit, fits
 from tests.builders import make_record, make_snapshots
+from tests.one_queue import plan
 from tests.unit.core.scheduling.capacity_definition import account
 from tests.unit.core.scheduling.exact import FreeNode, can_place, free_node, is_placement
 

@@ -28,9 +28,7 @@ from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
 from dispatcher.core.scheduling.capacity.queued_terms import followed_by
-from dispatcher.core.scheduling.cycle.cycle import CycleState, Outcome, Placed
-from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
-from dispatcher.core.scheduling.cycle.refused import Refused
+from dispatcher.core.scheduling.cycle.cycle import Impossible, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.explain.world_facts import Cluster
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
@@ -39,6 +37,7 @@ from dispatcher.core.scheduling.growth.grants import GrantFacts, Growing, decide
 from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
 from dispatcher.core.scheduling.sharing.surplus import surplus_of
 from tests.builders import at, attempt_of, make_record, make_snapshots
+from tests.one_queue import OneQueue, plan
 
 CPU = Resources({"cpu": 1000})
 ZONE = "zone"
@@ -275,10 +274,10 @@ def test_gangs_that_repel_each_other_share_no_domain_within_one_cycle() -> None:
     ledger = ledger_of()
     ledger.remove_node("bare")
     ledger.follow(followed_by(repelling.pod_sets))
-    state = CycleState(make_snapshots(hub=ledger.snapshot()), lambda record: record.uid)
-    answers = [state.place(make_record(name=f"aw-{number}", gang=repelling)) for number in range(3)]
-    assert [type(each) for each in answers] == [Placed, Placed, Refused]
-    zones = [{ZONES[node] for node in each.assignment.nodes} for each in answers if isinstance(each, Placed)]
+    queue = [make_record(name=f"aw-{number}", gang=repelling) for number in range(3)]
+    outcomes = plan(queue, make_snapshots(hub=ledger.snapshot()))
+    assert [isinstance(each, Placed) for each in outcomes] == [True, True, False]
+    zones = [{ZONES[node] for node in each.assignment.nodes} for each in outcomes if isinstance(each, Placed)]
     assert zones == [{"a"}, {"b"}]
 
 
@@ -327,11 +326,9 @@ def test_message_counts_the_nodes_that_other_pods_close(
     ledger = ledger_of(*pods)
     ledger.follow(followed_by(asked.pod_sets))
     ledger.set_pod(Pod("full", Resources({"cpu": 8000}), "bare", PodPhase.RUNNING, sort=sort()))
-    refused = CycleState(make_snapshots(hub=ledger.snapshot()), lambda record: record.uid).place(
-        make_record(gang=asked)
-    )
-    assert isinstance(refused, Refused)
-    assert refused.pending.message.endswith(words)
+    (outcome,) = plan([make_record(gang=asked)], make_snapshots(hub=ledger.snapshot()))
+    assert not isinstance(outcome, Placed)
+    assert outcome.pending.message.endswith(words)
 
 
 @pytest.mark.parametrize("is_full", [False, True], ids=["free", "full"])
@@ -374,12 +371,10 @@ def test_gang_without_a_pod_that_its_affinity_requires_waits_for_that_and_blocks
     ledger.follow(followed_by(asked.pod_sets))
     for node in ZONES if is_full else ():
         ledger.set_pod(Pod(f"full-{node}", CPU * 8, node, PodPhase.RUNNING, sort=sort()))
-    snapshots = make_snapshots(hub=ledger.snapshot())
-    refused = CycleState(snapshots, lambda record: record.uid).place(make_record(gang=asked))
-    assert isinstance(refused, Refused)
-    assert refused.pending.reason == "RequiredPodsMissing"
-    assert f"its pods require a pod {words}, and there is none" in refused.pending.message
-    assert (refused.may_be_head, refused.nearest.resource) == (False, "")
+    (outcome,) = plan([make_record(gang=asked)], make_snapshots(hub=ledger.snapshot()))
+    assert isinstance(outcome, Impossible)
+    assert (outcome.pending.reason, outcome.pending.resource) == ("RequiredPodsMissing", "")
+    assert f"its pods require a pod {words}, and there is none" in outcome.pending.message
 
 
 @pytest.mark.parametrize(
@@ -395,10 +390,9 @@ def test_gang_lacks_room_alone_once_the_pods_are_there_that_its_affinity_require
     ledger.follow(followed_by(asked.pod_sets))
     for node in ZONES:
         ledger.set_pod(Pod(f"full-{node}", CPU * 8, node, PodPhase.RUNNING, sort=sort()))
-    snapshots = make_snapshots(hub=ledger.snapshot())
-    refused = CycleState(snapshots, lambda record: record.uid).place(make_record(gang=asked))
-    assert isinstance(refused, Refused)
-    assert (refused.pending.reason, refused.may_fit_later) == ("InsufficientResources", True)
+    (outcome,) = plan([make_record(gang=asked)], make_snapshots(hub=ledger.snapshot()))
+    assert isinstance(outcome, Waiting)
+    assert outcome.pending.reason == "InsufficientResources"
 
 
 def test_gang_without_affinity_is_compared_as_it_is_where_no_pod_has_affinity() -> None:
@@ -413,7 +407,7 @@ def test_gang_without_affinity_is_compared_as_it_is_where_no_pod_has_affinity() 
 
 def test_refusal_is_not_kept_once_the_pods_that_repel_a_gang_are_others() -> None:
     """No amount changes: a gang without terms of its own is compared again because its class is repelled."""
-    ledger, queue = ledger_of(), PendingQueue()
+    ledger, queue = ledger_of(), OneQueue()
     for name in ("a1", "b1", "bare"):
         ledger.set_pod(
             Pod(name, CPU, name, PodPhase.RUNNING, sort=sort(term(ZONE, app="web"), term(app="web")))
@@ -434,7 +428,7 @@ def test_refusal_is_not_kept_once_the_pods_that_repel_a_gang_are_others() -> Non
     assert placed.assignment.nodes == {"b1"}
 
 
-def plan_of(queue: PendingQueue, ledger: CapacityLedger) -> list[Outcome]:
+def plan_of(queue: OneQueue, ledger: CapacityLedger) -> list[Outcome]:
     ledger.follow(queue.followed)
     snapshots = make_snapshots(hub=ledger.snapshot())
     return queue.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, timedelta(days=1), at(1))

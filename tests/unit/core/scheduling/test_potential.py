@@ -19,11 +19,11 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cycle.cycle import Impossible, Outcome, Placed, Waiting, plan
-from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.cycle.cycle import Impossible, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.fit.fit import Shortfall, fit, fit_in_both, fits, shortfall_in_empty
 from tests.builders import NOW, make_record
+from tests.one_queue import OneQueue, plan
 
 GPU = "nvidia.com/gpu"
 LABELS = {"pool": "l4"}
@@ -333,7 +333,7 @@ def test_gang_whose_pods_are_not_known_has_its_own_namespace() -> None:
 
 
 def test_gangs_leave_their_class_once_their_namespace_alone_trusts_a_pool_no_more() -> None:
-    queue = PendingQueue()
+    queue = OneQueue()
     for name in ("team-a", "team-b"):
         queue.put(make_record(name=name, uid=name, gang=gang(1, sort=PodSort.of(name, ()))))
 

@@ -20,7 +20,7 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, StopPolicy, WithinQueue
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed, Preempting, Waiting, plan
+from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.cycle.recheck import still_fitting
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot, rejection
@@ -29,6 +29,7 @@ from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueF
 from dispatcher.core.scheduling.sharing.gangs import active_gang
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from tests.builders import at, make_awaiting, make_record
+from tests.one_queue import plan
 
 GPU = "nvidia.com/gpu"
 ASKED = ProvisioningClass("queued-provisioning.gke.io", frozenset({GPU}))

@@ -144,7 +144,8 @@ class Life:
                 self.line.changes_for(self.planner, now), rules, self.active, snapshots, now
             )
         )
-        queued = QueuedGangs.of((each for each in world.pending if is_eligible(each, now)), now)
+        eligible = [each for each in world.pending if is_eligible(each, now)]
+        queued = QueuedGangs.of(eligible, now, self.forest)
         facts = QueueFacts(self.forest, queued, self.active, now, world.namespaces, self.usage)
         cycle = QueueCycle(facts, KnownSnapshots().of(world), backfills=self.backfills)
         kept, scratch = outcomes_of(news), outcomes_of(run(cycle.news_in_steps()))

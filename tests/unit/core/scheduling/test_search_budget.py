@@ -19,13 +19,14 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, QueueingStrategy, Quota, Reclaim
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cycle.cycle import Impossible, NotEvaluated, Placed, Preempting, Waiting
-from dispatcher.core.scheduling.cycle.pending_queue import Changes, PendingQueue
+from dispatcher.core.scheduling.cycle.pending_queue import Changes
 from dispatcher.core.scheduling.cycle.search_budget import CHEAP, SearchBudget
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, outcomes_of
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from tests.builders import at, attempt_of, make_record
+from tests.one_queue import OneQueue
 
 QUESTION = 100
 MOST = 4 * QUESTION
@@ -225,7 +226,7 @@ def in_one_queue(
     waiting: Iterable[Record] = WAITING,
     policy: QueueingStrategy = BEST_EFFORT,
 ) -> Told:
-    queue = PendingQueue(budget=budget)
+    queue = OneQueue(budget=budget)
     for each in waiting:
         queue.put(each)
     told, steps = list[set[str]](), list[int]()
@@ -298,6 +299,12 @@ def test_cycle_beyond_its_budget_leaves_gangs_to_following_cycles(
     else:  # it stops at a gang that is left out; those that fit no cluster stop it only until they are decided
         order = dict.fromkeys(each.name for cycle in told for each in WAITING if each.name in cycle)
         assert list(order) == [each.name for each in WAITING]
+
+
+def test_strict_queue_passes_all_gangs_of_a_class_of_which_one_search_says_that_they_fit_nowhere() -> None:
+    alike = [record_of("tenant", number, WAITING[0].gang, number + 1) for number in range(20)]
+    (told,), _ = in_one_queue(SearchBudget(3_000, 1_500), [12], alike, QueueingStrategy.STRICT_FIFO)
+    assert told == {each.name for each in alike}
 
 
 def test_other_queue_does_not_pay_for_the_searches_of_a_strict_one() -> None:
