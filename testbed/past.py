@@ -42,8 +42,8 @@ from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.leaf_quota import LeafQuota, leaf_quotas
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cycle.cycle import Outcome, Preempting
 from dispatcher.core.scheduling.cycle.ordering import is_eligible, rank
+from dispatcher.core.scheduling.cycle.outcomes import Outcome, Preempting
 from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts

@@ -11,8 +11,8 @@ from dispatcher.core.model.incremental import run
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Access, QueueingStrategy
-from dispatcher.core.scheduling.cycle.cycle import SOME_TIME, Outcome
 from dispatcher.core.scheduling.cycle.gang_class import key_of
+from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Outcome
 from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
 from dispatcher.core.scheduling.cycle.search_budget import SearchBudget
 from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills

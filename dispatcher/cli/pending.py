@@ -39,7 +39,7 @@ UNNAMED: Final = (
 )
 _DELETED: Final = " was deleted"
 _UNNAMED: Final = f"there is no queue {DEFAULT_QUEUE}:"
-"""As `core.queues.forest` and `core.scheduling.cycle.cycle` write them."""
+"""As `core.queues.forest` and `core.scheduling.cycle.outcomes` write them."""
 _EXCLUDED: Final = "nodes excluded: "
 """As `core.scheduling.cycle.refused` writes it; the reasons follow."""
 START: Final = "estimated_start"

@@ -18,7 +18,7 @@ from dispatcher.core.model.quantity import in_words as amount_in_words
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.queues.accounts import TreeQuota
 from dispatcher.core.queues.forest import Forest, Place
-from dispatcher.core.scheduling.cycle.cycle import Placed, Preempting
+from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
 from dispatcher.core.scheduling.explain.advice import NO_ADVICE, Advice
 from dispatcher.core.scheduling.explain.repair import RemoveGangs, in_words, listed
 from dispatcher.core.scheduling.explain.world import World

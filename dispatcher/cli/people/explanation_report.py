@@ -29,7 +29,7 @@ from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.quantity import in_words as amount_in_words
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.cycle.cycle import Impossible, Outcome, Placed
+from dispatcher.core.scheduling.cycle.outcomes import Impossible, Outcome, Placed
 from dispatcher.core.scheduling.explain.advice import NEVER_ON_A_CLUSTER
 from dispatcher.core.scheduling.explain.estimate_words import why_unknown
 from dispatcher.core.scheduling.explain.estimates import Estimate, UnknownStart, Why

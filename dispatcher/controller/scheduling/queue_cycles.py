@@ -26,7 +26,6 @@ from dispatcher.core.model.pending_reasons import AWAITING_RELEASE, INSUFFICIENT
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.scheduling.cycle.cycle import Preempting
 from dispatcher.core.scheduling.cycle.isolation import (
     BARRED_FOR,
     Holder,
@@ -35,6 +34,7 @@ from dispatcher.core.scheduling.cycle.isolation import (
     to_blame_in_steps,
 )
 from dispatcher.core.scheduling.cycle.ordering import is_eligible
+from dispatcher.core.scheduling.cycle.outcomes import Preempting
 from dispatcher.core.scheduling.cycle.pending_queue import Changes
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot, is_unreachable
 from dispatcher.core.scheduling.sharing.cycle import Drained

@@ -35,18 +35,18 @@ from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Access
-from dispatcher.core.scheduling.cycle.cycle import (
+from dispatcher.core.scheduling.cycle.isolation import (
+    BARRED_FOR,
+    copies_of,
+    culprits_in_steps,
+)
+from dispatcher.core.scheduling.cycle.outcomes import (
     Impossible,
     NotEvaluated,
     Outcome,
     Placed,
     Preempting,
     Waiting,
-)
-from dispatcher.core.scheduling.cycle.isolation import (
-    BARRED_FOR,
-    copies_of,
-    culprits_in_steps,
 )
 from dispatcher.core.scheduling.cycle.recheck import still_fitting
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot

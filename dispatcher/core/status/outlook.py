@@ -35,7 +35,6 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pending_reasons import INTERNAL_ERROR
 from dispatcher.core.model.record import HOLDING, Pending, Phase, Record
 from dispatcher.core.scheduling.cycle import ordering
-from dispatcher.core.scheduling.cycle.cycle import Placed, Preempting
 from dispatcher.core.scheduling.cycle.isolation import (
     PLAIN,
     Culprits,
@@ -43,6 +42,7 @@ from dispatcher.core.scheduling.cycle.isolation import (
     culprits_by_stand_ins,
     plain_of,
 )
+from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
 from dispatcher.core.scheduling.explain.advice import Advice, advise_some
 from dispatcher.core.scheduling.explain.estimate_words import (
     IN_NO_QUEUE,

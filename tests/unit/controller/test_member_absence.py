@@ -16,7 +16,7 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep.snapshot_keeper import facts_in_steps, states_of
 from dispatcher.core.model import incremental, pending_reasons
 from dispatcher.core.model.requirements import ANYWHERE
-from dispatcher.core.scheduling.cycle.cycle import Impossible, Placed
+from dispatcher.core.scheduling.cycle.outcomes import Impossible, Placed
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules, world_of
 from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.kube.client import ClusterClient

@@ -13,7 +13,7 @@ from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, MembersUnk
 from dispatcher.controller.scheduling.absence import LASTS_SECONDS, Absences
 from dispatcher.core.model.pending_reasons import MEMBERS_UNKNOWN as REASON
 from dispatcher.core.model.requirements import ANYWHERE
-from dispatcher.core.scheduling.cycle.cycle import Impossible
+from dispatcher.core.scheduling.cycle.outcomes import Impossible
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_record
 from tests.fakes import FakeApiServer, Reply, never, refusal

@@ -42,7 +42,7 @@ from dispatcher.core.model.pending_reasons import (
 )
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.resources import Resources, is_device, sum_of
-from dispatcher.core.scheduling.cycle.cycle import NotEvaluated, Outcome, Placed, Preempting, Refusal
+from dispatcher.core.scheduling.cycle.outcomes import NotEvaluated, Outcome, Placed, Preempting, Refusal
 from dispatcher.core.scheduling.explain.minimal_changes import (
     beginning,
     boundary,

@@ -32,7 +32,7 @@ from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Order
-from dispatcher.core.scheduling.cycle.cycle import NotEvaluated, Outcome, Placed, Preempting, Waiting
+from dispatcher.core.scheduling.cycle.outcomes import NotEvaluated, Outcome, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.explain.leader_snapshot import running_gang
 from dispatcher.core.scheduling.explain.trials import size_of
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World

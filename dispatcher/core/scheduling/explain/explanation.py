@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from dispatcher.core.model.pending_reasons import INSUFFICIENT, RESERVED
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.scheduling.cycle import ordering
-from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed, Preempting
+from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed, Preempting
 from dispatcher.core.scheduling.explain.advice import MOST_WORK, NO_ADVICE, Advice, advise_one
 from dispatcher.core.scheduling.explain.least_priority import least_priority
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World

@@ -12,7 +12,7 @@ from typing import Final
 
 from dispatcher.core.model.record import Record
 from dispatcher.core.scheduling.cycle import ordering
-from dispatcher.core.scheduling.cycle.cycle import Placed
+from dispatcher.core.scheduling.cycle.outcomes import Placed
 from dispatcher.core.scheduling.explain.minimal_changes import boundary, first_that_goes
 from dispatcher.core.scheduling.explain.trials import size_of
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World

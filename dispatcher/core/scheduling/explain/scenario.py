@@ -33,7 +33,7 @@ from dispatcher.core.model.resources import PODS, Resources, sum_of
 from dispatcher.core.queues.declaration import FIELDS, read_approvals, read_queue
 from dispatcher.core.queues.forest import MOST_LEVELS, TOO_DEEP, Forest
 from dispatcher.core.queues.queue import Queue
-from dispatcher.core.scheduling.cycle.cycle import SOME_TIME
+from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.explain.world_facts import Cluster, NoNode, RunningGang, RunningPods
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, is_unreachable

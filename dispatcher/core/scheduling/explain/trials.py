@@ -11,7 +11,7 @@ from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.core.queues.accounts import Account, tree_quotas
 from dispatcher.core.queues.forest import Place
 from dispatcher.core.queues.queue import Queue, Reclaim, Sharing, WithinQueue
-from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed
+from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed
 from dispatcher.core.scheduling.explain.repair import ADDED_NODES, AddNodes, Repair, apply
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
 from dispatcher.core.scheduling.explain.world_facts import NoNode, RunningGang

@@ -36,7 +36,7 @@ from dispatcher.core.scheduling.capacity.node_snapshot import Place
 from dispatcher.core.scheduling.capacity.pods_there import FOLLOWS_NONE, FollowedTerms
 from dispatcher.core.scheduling.capacity.queued_terms import followed_by
 from dispatcher.core.scheduling.cycle import ordering
-from dispatcher.core.scheduling.cycle.cycle import SOME_TIME, Outcome, Placed, Waiting
+from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.explain.world_facts import Cluster, NoNode, RunningGang
 from dispatcher.core.scheduling.fit.backfill import Backfills
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds, Reservation

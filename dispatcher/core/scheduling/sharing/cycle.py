@@ -37,7 +37,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.access import take
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import QueueingStrategy, Sharing, StopPolicy
-from dispatcher.core.scheduling.cycle.cycle import (
+from dispatcher.core.scheduling.cycle.outcomes import (
     Impossible,
     NotEvaluated,
     Outcome,

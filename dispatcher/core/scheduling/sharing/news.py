@@ -21,7 +21,7 @@ from dispatcher.core.lifecycle.queue_changes import (
 )
 from dispatcher.core.model.pending_reasons import ENDS_WITH_OTHERS, INSUFFICIENT_QUOTA, RESERVED
 from dispatcher.core.model.record import Pending, Record
-from dispatcher.core.scheduling.cycle.cycle import Impossible, NotEvaluated, Outcome, Waiting, refusal
+from dispatcher.core.scheduling.cycle.outcomes import Impossible, NotEvaluated, Outcome, Waiting, refusal
 from dispatcher.core.scheduling.cycle.refused import Refused
 from dispatcher.core.scheduling.sharing.queued_gangs import QueueClass
 

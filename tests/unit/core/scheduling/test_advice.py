@@ -18,7 +18,7 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pending_reasons import DEVICE_CLAIMS_NOT_COUNTED
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
-from dispatcher.core.scheduling.cycle.cycle import Placed
+from dispatcher.core.scheduling.cycle.outcomes import Placed
 from dispatcher.core.scheduling.explain import advice as advice_module
 from dispatcher.core.scheduling.explain import trials
 from dispatcher.core.scheduling.explain.advice import (

@@ -16,7 +16,7 @@ from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cycle.cycle import Impossible, Outcome, Placed, Waiting
+from dispatcher.core.scheduling.cycle.outcomes import Impossible, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.fit.backfill import Backfill, Running, State
 from dispatcher.core.scheduling.fit.backfill_reservation import (
     Awaited,

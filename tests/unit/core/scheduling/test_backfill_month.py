@@ -14,7 +14,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cycle.cycle import Placed, Waiting
+from dispatcher.core.scheduling.cycle.outcomes import Placed, Waiting
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds, Reservation
 from dispatcher.core.scheduling.fit.estimated_ends import LAST_RESORT, End, soonest_on
 from tests.builders import NOW, at, make_gang, make_record, make_snapshots

@@ -20,7 +20,7 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Access, Queue, QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cycle.cycle import (
+from dispatcher.core.scheduling.cycle.outcomes import (
     SOME_TIME,
     Impossible,
     Outcome,

@@ -15,7 +15,7 @@ from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed, Waiting
+from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed, Waiting
 from dispatcher.core.scheduling.cycle.recheck import still_fitting
 from dispatcher.core.scheduling.explain.leader_snapshot import running_gang
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot

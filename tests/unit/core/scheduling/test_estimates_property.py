@@ -17,7 +17,7 @@ from dispatcher.core.lifecycle import removal
 from dispatcher.core.model.record import Record
 from dispatcher.core.queues.queue import Queue, QueueingStrategy, Quota
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle.cycle import Placed
+from dispatcher.core.scheduling.cycle.outcomes import Placed
 from dispatcher.core.scheduling.explain.estimates import Estimate, UnknownStart, Why, estimated_starts
 from dispatcher.core.scheduling.explain.leader_snapshot import ClusterFacts, SchedulingRules, world_of
 from dispatcher.core.scheduling.explain.world_facts import Cluster

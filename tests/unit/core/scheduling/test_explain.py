@@ -20,7 +20,7 @@ from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
 from dispatcher.core.scheduling.cycle import ordering
-from dispatcher.core.scheduling.cycle.cycle import Impossible, NotEvaluated, Placed, Waiting
+from dispatcher.core.scheduling.cycle.outcomes import Impossible, NotEvaluated, Placed, Waiting
 from dispatcher.core.scheduling.explain.advice import NO_ADVICE, Advice, advise, advise_one
 from dispatcher.core.scheduling.explain.explanation import Explanation, explain, has_position
 from dispatcher.core.scheduling.explain.repair import AddNodes, RemoveGangs, RemoveTaints

@@ -17,7 +17,7 @@ from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Order, Queue, Quota, Sharing
-from dispatcher.core.scheduling.cycle.cycle import Placed
+from dispatcher.core.scheduling.cycle.outcomes import Placed
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.growth.grants import _Growth
 from dispatcher.core.scheduling.growth.growth_turns import asked_at

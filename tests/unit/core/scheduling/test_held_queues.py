@@ -20,7 +20,7 @@ from dispatcher.core.queues.declared_queues import (
     read_dispatch_queue,
 )
 from dispatcher.core.queues.queue import Queue
-from dispatcher.core.scheduling.cycle.cycle import Impossible, Placed, Preempting, Waiting
+from dispatcher.core.scheduling.cycle.outcomes import Impossible, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.sharing.cycle import Drained

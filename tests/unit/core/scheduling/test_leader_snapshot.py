@@ -36,7 +36,7 @@ from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapsh
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
 from dispatcher.core.scheduling.capacity.queued_terms import followed_by
 from dispatcher.core.scheduling.cycle import ordering
-from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed, Waiting
+from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed, Waiting
 from dispatcher.core.scheduling.explain.leader_snapshot import (
     ClusterFacts,
     OwnedPods,

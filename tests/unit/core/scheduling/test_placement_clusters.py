@@ -15,7 +15,7 @@ from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.cycle.cycle import Impossible, NotEvaluated, Outcome, Placed, Waiting
+from dispatcher.core.scheduling.cycle.outcomes import Impossible, NotEvaluated, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot, rejection, score
 from tests.builders import make_gang, make_record, make_snapshot
 from tests.one_queue import plan

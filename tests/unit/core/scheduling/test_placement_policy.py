@@ -15,7 +15,7 @@ from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle.cycle import Impossible, NotEvaluated, Outcome, Placed, Waiting
+from dispatcher.core.scheduling.cycle.outcomes import Impossible, NotEvaluated, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.fit.fit import Shortfall, fit
 from dispatcher.core.scheduling.placement.placement_bounds import MOST_ORDERED, MOST_STEPS, MOST_STEPS_IN_ALL
 from tests.builders import at, make_gang, make_record, make_snapshot, make_snapshots

@@ -18,7 +18,7 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle.cycle import Impossible, Outcome, Placed, Waiting
+from dispatcher.core.scheduling.cycle.outcomes import Impossible, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot, Score, score
 from dispatcher.core.scheduling.fit.fit import fit, fits
 from tests.builders import make_record, make_snapshots

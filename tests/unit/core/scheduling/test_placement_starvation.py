@@ -15,8 +15,8 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cycle.cycle import Impossible, NotEvaluated, Placed, Waiting
 from dispatcher.core.scheduling.cycle.ordering import in_order
+from dispatcher.core.scheduling.cycle.outcomes import Impossible, NotEvaluated, Placed, Waiting
 from tests.builders import at, make_gang, make_record, make_snapshot, make_snapshots
 from tests.one_queue import plan, starved
 

@@ -20,7 +20,7 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, StopPolicy, WithinQueue
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed, Preempting, Waiting
+from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.cycle.recheck import still_fitting
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot, rejection

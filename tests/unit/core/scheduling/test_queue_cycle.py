@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dispatcher.core.model.record import Borrower, Pending, QuotaSummary
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.cycle.cycle import SOME_TIME, Placed, Waiting
+from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Placed, Waiting
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.fit.backfill_reservation import Reservation

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dispatcher.core.model.pending_reasons import LACKS_QUOTA
 from dispatcher.core.model.record import Pending
-from dispatcher.core.scheduling.cycle.cycle import Placed, Preempting
+from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, QueueShare
 from dispatcher.core.scheduling.sharing.refusals import MOST_BORROWERS

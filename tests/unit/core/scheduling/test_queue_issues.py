@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.record import Pending, Record
-from dispatcher.core.scheduling.cycle.cycle import Impossible, Waiting
+from dispatcher.core.scheduling.cycle.outcomes import Impossible, Waiting
 from dispatcher.core.scheduling.cycle.refused import Refused
 from dispatcher.core.scheduling.sharing.news import ClassRefused, Unplaced, is_news, outcome_of
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs

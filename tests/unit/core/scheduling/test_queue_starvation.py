@@ -37,7 +37,7 @@ from msgspec.structs import replace
 
 from dispatcher.core.model.incremental import Steps, run
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.cycle.cycle import Placed, Preempting
+from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
 from dispatcher.core.scheduling.cycle.pending_queue import Changes
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World

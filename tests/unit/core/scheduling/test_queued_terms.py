@@ -25,7 +25,7 @@ from dispatcher.core.model.term_bounds import MOST_OF_GANGS, MOST_OF_PODS, Bread
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.queued_terms import QueuedTerms, followed_by
-from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed
+from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.queued_gangs import QueueClassKey, QueuedGangs
 from tests.builders import NOW, at, make_gang, make_record, make_snapshots

@@ -23,7 +23,7 @@ from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.core.queues.queue import Queue, Quota, Sharing
-from dispatcher.core.scheduling.cycle.cycle import SOME_TIME, Impossible, Waiting
+from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Impossible, Waiting
 from dispatcher.core.scheduling.explain.scenario import MOST_QUEUES, parse_scenario, write_amounts
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.explain.world_facts import Cluster, RunningGang, RunningPods

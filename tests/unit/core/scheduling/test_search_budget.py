@@ -18,7 +18,7 @@ from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, QueueingStrategy, Quota, Reclaim
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle.cycle import Impossible, NotEvaluated, Placed, Preempting, Waiting
+from dispatcher.core.scheduling.cycle.outcomes import Impossible, NotEvaluated, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.cycle.pending_queue import Changes
 from dispatcher.core.scheduling.cycle.search_budget import CHEAP, SearchBudget
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot

@@ -19,7 +19,7 @@ from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Order, Preemption, Queue, QueueingStrategy, Quota, WithinQueue
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cycle.cycle import Placed, Preempting
+from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
 from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
 from dispatcher.core.scheduling.fit.backfill import Backfills
 from dispatcher.core.scheduling.fit.cluster_room import ClusterRoom

@@ -17,7 +17,7 @@ from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Change, Growth, Pending, Phase
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
-from dispatcher.core.scheduling.cycle.cycle import SOME_TIME, Preempting
+from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Preempting
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.sharing.surplus import Surplus, awaited_growth, given_up, in_parts

@@ -13,7 +13,7 @@ import yaml
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account, below_common_ancestor, common_length
 from dispatcher.core.queues.queue import Sharing
-from dispatcher.core.scheduling.cycle.cycle import Preempting
+from dispatcher.core.scheduling.cycle.outcomes import Preempting
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
 from dispatcher.core.scheduling.sharing import dominant_share, spared

@@ -18,7 +18,7 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.cycle.cycle import Impossible, NotEvaluated, Placed, Waiting
+from dispatcher.core.scheduling.cycle.outcomes import Impossible, NotEvaluated, Placed, Waiting
 from dispatcher.core.scheduling.explain.repair import AddNodes, RemoveTaints, Repair
 from dispatcher.core.scheduling.explain.what_if import (
     FORMS,
