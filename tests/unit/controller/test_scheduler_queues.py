@@ -31,7 +31,7 @@ from dispatcher.core.queues.queue import (
     StopPolicy,
     WithinQueue,
 )
-from dispatcher.core.scheduling.cycle.cycle import Impossible, Placed
+from dispatcher.core.scheduling.cycle.outcomes import Impossible, Placed
 from dispatcher.core.scheduling.sharing.gangs import RecentUse
 from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.errors import StoreUnavailable

@@ -19,7 +19,7 @@ from dispatcher.cli.files.plan_manifests import (
 )
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.queues.queue import Queue, Quota
-from dispatcher.core.scheduling.cycle.cycle import Outcome, Placed
+from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules, running_gang
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.explain.world_facts import Cluster
