@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -64,11 +64,24 @@ class Binaries:
 
 
 @dataclass(frozen=True, slots=True)
+class Copied:
+    """A folder of a module as it was downloaded, and its name beside the programs of a build."""
+
+    module: str
+    path: str
+    name: str
+
+    def find_command(self, go: Path) -> list[str]:
+        """The command that prints where the module is."""
+        return [str(go), "list", "-m", "-f", "{{.Dir}}", self.module]
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """What one build compiles: packages of the module in a folder, with flags of the linker and build tags.
 
     `links` are further names of programs, each with the name of its program. Files that the module lacks are those of
-    `base`, without the lines that contain one of `left_out`.
+    `base`, without the lines that contain one of `left_out`. `copied` are folders of modules beside the programs.
     """
 
     title: str
@@ -79,6 +92,7 @@ class Recipe:
     links: tuple[tuple[str, str], ...] = ()
     base: Path | None = None
     left_out: tuple[str, ...] = ()
+    copied: tuple[Copied, ...] = ()
 
     def source(self, name: str) -> bytes | None:
         """One of `SOURCES`; None if there is none."""
@@ -92,7 +106,7 @@ class Recipe:
     def content_hash(self, go_version: str) -> str:
         """The name of a build: a hash of everything that decides its content."""
         digest = hashlib.sha256()
-        for part in (go_version, self.ldflags, platform.system(), platform.machine(), *self._tag_flags()):
+        for part in (go_version, self.ldflags, platform.system(), platform.machine(), *self._more_parts()):
             digest.update(part.encode() + b"\0")
         for name in SOURCES:
             if (source := self.source(name)) is not None:
@@ -107,6 +121,9 @@ class Recipe:
         """The command that compiles the programs into a folder."""
         flags = ["-trimpath", "-v", *self._tag_flags(), f"-ldflags={self.ldflags}", "-o", f"{made}/"]
         return [str(go), "build", *flags, *self.packages]
+
+    def _more_parts(self) -> list[str]:
+        return [*self._tag_flags(), *(part for each in self.copied for part in astuple(each))]
 
     def _tag_flags(self) -> list[str]:
         return [f"-tags={self.tags}"] if self.tags else []
@@ -301,6 +318,7 @@ class Build:
             self._install_go(supervisor)
             packages = self._download(supervisor)
             self._compile(supervisor, made, packages)
+        self._copy(made)
         for name, program in self._recipe.links:
             (made / name).symlink_to(program)
         finished.parent.mkdir(parents=True, exist_ok=True)
@@ -349,6 +367,21 @@ class Build:
             return f"{named} of at most {packages} packages"
 
         self._follow(process, "3/3 compiling", done)
+
+    def _copy(self, made: Path) -> None:
+        for each in self._recipe.copied:
+            found = subprocess.run(
+                each.find_command(self._toolchain.program),
+                env=self._environment(),
+                cwd=self._source,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            folder = Path(found.stdout.strip() or os.devnull) / each.path
+            if not folder.is_dir():
+                raise BuildFailed(f"{each.module} has no folder {each.path} {found.stderr.strip()}")
+            shutil.copytree(folder, made / each.name)
 
     def _follow(self, process: Process, step: str, done: Callable[[], str]) -> None:
         looks = 0

@@ -8,6 +8,7 @@ A plane never reads the KUBECONFIG or the home folder of its user.
 """
 
 import asyncio
+import json
 import os
 import secrets
 import shlex
@@ -15,7 +16,7 @@ import shutil
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -348,7 +349,7 @@ class Plane:
             self._supervisor.stop(process)
 
     def _install(self, path: Path, deadline: float) -> None:
-        for document in yaml.safe_load_all(path.read_text()):
+        for document in documents_of(path):
             crd = f"{CRDS}/{document['metadata']['name']}"
             self.client.apply(crd, document)
             self._wait(f"{crd} is established", partial(self._is_established, crd), deadline)
@@ -396,6 +397,15 @@ def up_all(planes: Sequence[Plane]) -> None:
             for each in planes:
                 each.abandon()
             raise
+
+
+def documents_of(path: Path) -> Iterable[dict[str, Any]]:
+    """The objects in a file of YAML, or in a list of JSON."""
+    text = path.read_text()
+    documents: Iterable[dict[str, Any]] = (
+        json.loads(text) if path.suffix == ".json" else yaml.safe_load_all(text)
+    )
+    return documents
 
 
 def named(version: str, kind: str, name: str, namespace: str | None = None) -> dict[str, Any]:

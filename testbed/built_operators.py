@@ -1,0 +1,190 @@
+"""Operators that other projects publish as Go modules: compiled as the control plane is, and run at one API server.
+
+Every operator has a folder with a go.mod and a go.sum of its own, because operators need other releases of Kubernetes'
+libraries than the control plane. The go.mod names the operator as a tool at one version, and Go chooses the
+requirements by the operator's own go.mod. The definitions of its kinds come with the program, out of the same module.
+
+An operator costs memory and processor time, so it runs only at planes that need it, once for each. Nodes and kubelets
+are KWOK's, so an operator sees pods run that have no containers.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from testbed import build
+from testbed.plane import GO_MEMORY, NotReady
+from testbed.ports import Ports
+from testbed.processes import KILL, Process, Supervisor
+
+MODULES: Final = Path(__file__).parent / "operator_modules"
+CRDS: Final = "crds"
+KIND: Final = "CustomResourceDefinition"
+WEBHOOKS: Final = "webhooks"
+READY_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.05
+PROBE_SECONDS: Final = 2.0
+_LOADER: Final = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltOperator:
+    """One release of an operator, and how it is started.
+
+    `name` is a folder of `operator_modules`, and in it is one folder for each `version`, with go.mod and go.sum.
+    `package` is the operator's main package. `crds` and `webhooks` are folders of `module` with YAML files; without
+    `webhooks`, the operator has none here.
+
+    `arguments` may contain `{kubeconfig}`, `{folder}` (a folder of the operator alone), and the ports `{probes}` and
+    `{webhook}`. The operator answers 200 to `ready` at the port `{probes}` once it works. `environment` is beside
+    PATH, HOME and KUBECONFIG.
+    """
+
+    name: str
+    module: str
+    version: str
+    package: str
+    crds: str
+    arguments: tuple[str, ...]
+    webhooks: str = ""
+    ready: str = "/readyz"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    ldflags: str = "-s -w"
+
+    @property
+    def folder(self) -> Path:
+        """The folder with its go.mod and go.sum."""
+        return MODULES / self.name / self.version
+
+    @property
+    def recipe(self) -> build.Recipe:
+        """How it is built: its program, and the folders of its module that come with it."""
+        folders = {CRDS: self.crds, WEBHOOKS: self.webhooks}
+        copied = tuple(build.Copied(self.module, path, name) for name, path in folders.items() if path)
+        title = f"operator {self.name} {self.version}"
+        return build.Recipe(title, self.folder, (self.package,), self.ldflags, copied=copied)
+
+    @property
+    def program(self) -> str:
+        """The name that Go gives the program."""
+        return self.package.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFiles:
+    """The program of a built operator, the definitions of its kinds (`Wanted.crds`), and its webhooks."""
+
+    program: Path
+    crds: tuple[Path, ...]
+    webhooks: tuple[Path, ...]
+
+
+def ensure(operator: BuiltOperator, say: build.Say | None = None) -> OperatorFiles:
+    """The files of an operator, built first if necessary: one to three minutes on two cores, once.
+
+    Raises `BuildFailed`. `say` gets each change of progress; by default it goes to stderr.
+    """
+    return _in(operator, build.ensure_built(operator.recipe, say))
+
+
+def find(operator: BuiltOperator) -> OperatorFiles | None:
+    """The files of an operator if it was built; None if not."""
+    folder = build.find_built(operator.recipe)
+    return _in(operator, folder) if folder else None
+
+
+def _in(operator: BuiltOperator, folder: Path) -> OperatorFiles:
+    crds = tuple(_as_json(each) for each in sorted((folder / CRDS).glob("*.yaml")))
+    return OperatorFiles(folder / operator.program, crds, tuple(sorted((folder / WEBHOOKS).glob("*.yaml"))))
+
+
+def _as_json(path: Path) -> Path:
+    """The definitions of a file as JSON, written once: some have a megabyte, which takes seconds to read as YAML."""
+    made = path.with_suffix(".json")
+    if not made.exists():
+        partial = path.with_suffix(f".{os.getpid()}.partial")
+        documents = yaml.load_all(path.read_text(), _LOADER)
+        partial.write_text(json.dumps([each for each in documents if each and each["kind"] == KIND]))
+        partial.rename(made)
+    return made
+
+
+class RunningOperator:
+    """One operator at one API server. Its supervisor or `down` ends it; it ends at once, as in a crash.
+
+    `label` tells several of one supervisor apart. `arguments` and `environment` are beside the operator's own.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        operator: BuiltOperator,
+        kubeconfig: Path,
+        *,
+        label: str = "",
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = f"{operator.name}-{label}" if label else operator.name
+        self.folder = supervisor.folder / "operators" / self.name
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._operator = operator
+        self._supervisor = supervisor
+        self.ports = Ports("probes", "webhook")
+        supervisor.afterwards(self.ports.release)
+        values = {
+            "kubeconfig": str(kubeconfig),
+            "folder": str(self.folder),
+            "probes": self.ports["probes"],
+            "webhook": self.ports["webhook"],
+        }
+        self.process: Process = supervisor.start(
+            self.name,
+            [
+                ensure(operator).program,
+                *(each.format_map(values) for each in (*operator.arguments, *arguments)),
+            ],
+            env={
+                "PATH": os.environ.get("PATH", os.defpath),
+                "HOME": str(self.folder),
+                "KUBECONFIG": str(kubeconfig),
+                **{name: os.environ[name] for name in GO_MEMORY if name in os.environ},
+                **operator.environment,
+                **(environment or {}),
+            },
+            cwd=self.folder,
+            ending=KILL,
+        )
+
+    def up(self, timeout: float = READY_SECONDS) -> None:
+        """Returns when it is ready; raises `ProcessDied` if it has ended, `NotReady` when the time is up."""
+        deadline = time.monotonic() + timeout
+        while not self._is_ready():
+            self.process.check()
+            if time.monotonic() > deadline:
+                raise NotReady(f"{self.name} is not ready; it logged\n{self.process.log_tail()}")
+            time.sleep(POLL_SECONDS)
+
+    def down(self) -> None:
+        """Ends it. Safe to repeat."""
+        self._supervisor.stop(self.process)
+        self.ports.release()
+
+    def _is_ready(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports["probes"], timeout=PROBE_SECONDS)
+        try:
+            connection.request("GET", self._operator.ready)
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
