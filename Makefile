@@ -81,23 +81,23 @@ test-cluster: control-plane helm codeflare-sdk ## The tests that need a control 
 
 # Each is a fact of the wire. Left out are the tests of what newer API servers word otherwise, or know and 1.30 does not.
 OLDEST_POSTGRES ?= /usr/lib/postgresql/15/bin
-OLDEST := DISPATCHER_TEST_KUBERNETES=1.30 DISPATCHER_TEST_POSTGRES_BINARIES=$(OLDEST_POSTGRES)
-NEWEST := DISPATCHER_TEST_KUBERNETES=1.37
+OLDEST := DISPATCHER_TEST_KUBERNETES=1.30 DISPATCHER_TEST_KUBERAY=1.5 DISPATCHER_TEST_POSTGRES_BINARIES=$(OLDEST_POSTGRES)
+NEWEST := DISPATCHER_TEST_KUBERNETES=1.37 DISPATCHER_TEST_KUBERAY=1.6
 WIRE_TESTS := $(addprefix tests/cluster/, test_handover.py test_e2e_blog.py test_e2e_lives.py test_e2e_restarts.py \
 	test_from_mcad.py test_crd_memberclusters.py test_immutability.py test_versions.py test_author.py \
-	test_two_dispatchers.py test_pod_defaults.py test_wrapped_watches.py test_growth_gates.py members/test_members_wires.py \
-	members/test_members_rights.py) $(addprefix tests/postgres/, test_embedded_postgres.py test_migrations_expand.py \
-	test_migrations.py test_leadership.py test_commit.py test_partitions.py test_reader.py test_archive.py)
+	test_two_dispatchers.py test_pod_defaults.py test_wrapped_watches.py test_growth_gates.py test_kuberay.py \
+	members/test_members_wires.py members/test_members_rights.py) \
+	$(addprefix tests/postgres/, test_embedded_postgres.py test_migrations_expand.py test_migrations.py test_leadership.py test_commit.py test_partitions.py test_reader.py test_archive.py)
 NEWER := test_appwrapper_stored_before_the_rules or test_state_and_deletion_of_a_job_are_seen
 
 .PHONY: test-versions
-test-versions: $(READY) ## The tests of the wire on Kubernetes 1.30 and Postgres 15, and on 1.37 and 18 (compiles each once)
+test-versions: $(READY) ## The tests of the wire on Kubernetes 1.30, KubeRay 1.5 and Postgres 15, and on 1.37, 1.6 and 18 (compiles each once)
 	@test -x $(OLDEST_POSTGRES)/initdb || \
 		{ echo "no Postgres 15: apt-get install postgresql-15, or set OLDEST_POSTGRES to its folder of programs" >&2; exit 1; }
-	@echo "1 of 2: the oldest, Kubernetes 1.30 and the Postgres of $(OLDEST_POSTGRES)"
+	@echo "1 of 2: the oldest, Kubernetes 1.30, KubeRay 1.5 and the Postgres of $(OLDEST_POSTGRES)"
 	$(OLDEST) $(BIN)/python -m testbed build >/dev/null
 	$(OLDEST) $(PYTEST) -k "not ($(NEWER))" $(WIRE_TESTS)
-	@echo "2 of 2: the newest, Kubernetes 1.37 and the Postgres of the tests, 18"
+	@echo "2 of 2: the newest, Kubernetes 1.37, KubeRay 1.6 and the Postgres of the tests, 18"
 	$(NEWEST) $(BIN)/python -m testbed build >/dev/null
 	$(NEWEST) $(PYTEST) $(WIRE_TESTS) tests/cluster/test_crds.py
 
@@ -114,7 +114,7 @@ test-image: control-plane ## Build the image and have it dispatch the example; t
 	DISPATCHER_TEST_POSTGRES_IMAGE=$(POSTGRES_IMAGE) CI=1 $(BIN)/pytest $(CONTAINER_TESTS)
 
 .PHONY: demo
-demo: $(READY) ## Two gangs, GPUs for one: watch the second wait and go (cold: about six minutes)
+demo: $(READY) ## Two gangs, GPUs for one: watch the second wait and go (cold: about eight minutes)
 	@$(BIN)/python -m testbed.demo
 
 .PHONY: demo-hub

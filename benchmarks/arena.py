@@ -1,6 +1,7 @@
 """A new control plane for each measurement, because an API server grows with the objects that it has seen.
 
-No operator runs on it, so RayClusters stay as they are created and no pod exists. It has room for every gang.
+No operator runs on it, so RayClusters stay as they are created and no pod exists. It has room for every gang. A
+benchmark that needs pods of RayClusters starts KubeRay's operator, and has its kinds served.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -21,8 +23,11 @@ from testbed.plane import Plane, Wanted
 from testbed.processes import Supervisor
 
 T = TypeVar("T")
+WithKinds = Callable[[Wanted], Wanted]
+"""Adds the definitions of kinds to a control plane."""
 
 NODES: Final = 10
+RAYCLUSTERS: Final = CHECKOUT / "benchmarks" / "rayclusters.yaml"
 ACCOUNT: Final = "dispatcher"
 WRITES: Final = "writes-of-the-dispatcher"
 EVENTS: Final = "events-of-the-dispatcher"
@@ -68,16 +73,25 @@ class Arena:
         return path
 
 
+def with_rayclusters(wanted: Wanted) -> Wanted:
+    """The same control plane, which serves RayClusters; their definition is slim, so that it costs no throughput."""
+    return replace(wanted, crds=(*wanted.crds, RAYCLUSTERS))
+
+
 @asynccontextmanager
 async def fresh_arena(
-    folder: Path, room_for: int, connections: int, say: Callable[[str], None]
+    folder: Path,
+    room_for: int,
+    connections: int,
+    say: Callable[[str], None],
+    with_kinds: WithKinds = with_rayclusters,
 ) -> AsyncIterator[Arena]:
     """A control plane at rest, with `connections` connections open to it.
 
     The folder must be new; all processes of the arena's supervisor end with the arena.
     """
     with Supervisor(folder) as supervisor:
-        plane = Plane(supervisor, build.ensure(), "hub", wanted(room_for))
+        plane = Plane(supervisor, build.ensure(), "hub", with_kinds(wanted(room_for)))
         await asyncio.to_thread(plane.up)
         await plane.create_namespace(gangs.NAMESPACE)
         async with await ClusterClient.connect(str(plane.kubeconfig), write_timeout=30) as client:

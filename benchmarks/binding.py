@@ -25,10 +25,10 @@ Counts the dispatched gangs with a pod that kube-scheduler leaves Pending. The c
 queue keeps its nodes full.
 
 The nodes have 1 to 8 GPUs of three models, different CPUs and memory, and some are tainted. A gang has 1 to 3 pod sets
-of different shapes. They are wrapped as Jobs, as pods or, in 30 % of the gangs, as a RayCluster; a stand-in for KubeRay
-makes its pods. Some have a nodeSelector or a toleration. All gangs are submitted at once. A gang is deleted some
-seconds after all of its pods are bound; until then its pods run. A gang that does not start within 30 s is requeued by
-the dispatcher.
+of different shapes. They are wrapped as Jobs, as pods or, in 30 % of the gangs, as a RayCluster; KubeRay's
+operator makes its pods. Some have a nodeSelector or a toleration. All gangs are submitted at once. A gang is deleted
+some seconds after all of its pods are bound; until then its pods run. A gang that does not start within 30 s is
+requeued by the dispatcher.
 
 Every setting gets a fresh control plane with the same nodes and the same gangs. A pod counts if it is pending for
 longer than the settling time: kube-scheduler retries a pod after 1 to 2 s, and may learn later than the dispatcher

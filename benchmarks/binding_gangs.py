@@ -15,8 +15,8 @@ from typing import Any, Final
 from benchmarks.gangs import NAMESPACE
 from dispatcher.api.annotations import RETRY_LIMIT, RETRY_PAUSE, WARMUP_GRACE
 from dispatcher.api.names import APPWRAPPER_KIND, APPWRAPPER_VERSION, ITEM_LABEL, WORKLOAD_GROUP
+from testbed.kuberay_operator import GROUP_LABEL, HEAD_GROUP
 from testbed.nodes import Shape
-from testbed.rayclusters import GROUP_LABEL, HEAD_GROUP
 
 Json = dict[str, Any]
 

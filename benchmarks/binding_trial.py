@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -23,6 +22,7 @@ from benchmarks.subject import WATCH_SECONDS, running_dispatcher, wait_until_rea
 from dispatcher.kube.client import ClusterClient
 from dispatcher.store import migrate
 from testbed import build, nodes
+from testbed.kuberay_operator import KubeRay, with_ray_kinds
 from testbed.plane import Plane, Wanted
 from testbed.postgres import EmbeddedPostgres
 from testbed.processes import Process, Supervisor
@@ -210,14 +210,12 @@ class Trial:
 async def _cluster(folder: Path, machines: Sequence[Machine]) -> AsyncIterator[Arena]:
     crds = sorted([*CHECKOUT.glob("crds/*.yaml"), *CHECKOUT.glob("testbed/crds/*.yaml")])
     with Supervisor(folder) as supervisor:
-        plane = Plane(supervisor, build.ensure(), "hub", Wanted(nodes=0, crds=crds))
+        plane = Plane(supervisor, build.ensure(), "hub", with_ray_kinds(Wanted(nodes=0, crds=crds)))
         await asyncio.to_thread(plane.up)
         for number, machine in enumerate(machines):
             await nodes.add(plane.client, machine.shape(), [number])
         await plane.create_namespace(NAMESPACE)
-        supervisor.start(
-            "kuberay-stand-in",
-            [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(plane.kubeconfig)],
-        )
+        operator = KubeRay(supervisor, plane)
+        await asyncio.to_thread(operator.up)
         async with await ClusterClient.connect(str(plane.kubeconfig), write_timeout=30) as client:
             yield Arena(supervisor, plane, client)

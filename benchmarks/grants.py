@@ -33,6 +33,7 @@ from benchmarks.subject import (
 from dispatcher.api.names import GROWTH_GATE, HUB_CLUSTER, QUEUE_LABEL
 from dispatcher.kube.client import MERGE_PATCH
 from dispatcher.store import migrate
+from testbed.kuberay_operator import KubeRay, with_ray_kinds
 from testbed.postgres import EmbeddedPostgres
 
 Json = dict[str, Any]
@@ -53,7 +54,7 @@ Measures, on a real control plane of its own, how long a worker pod has the disp
   growth  The worker group of one RayCluster after the other is raised by one worker, as Ray's autoscaler does.
           The scheduler grants the worker, the database has the grant, and then the dispatcher admits it.
 
-A stand-in for KubeRay creates the pods. The time of a pod is from the event of the benchmark's own watch that
+KubeRay's operator creates the pods. The time of a pod is from the event of the benchmark's own watch that
 shows the pod with the gate, to the event of the same watch that shows it without. Quota and nodes are enough
 for all, and each gang names a declared queue. There is no result unless every pod was seen with the gate and
 without, and the dispatcher's metric has counted each grant.
@@ -151,13 +152,14 @@ def as_table(result: Result) -> str:
 
 
 async def _run(gangs: int, rate: float, folder: Path) -> Result:
-    async with fresh_arena(folder, _room_for(gangs), CONNECTIONS, _say) as arena:
+    async with fresh_arena(folder, _room_for(gangs), CONNECTIONS, _say, with_ray_kinds) as arena:
         return await _measure(arena, arena, await arena.dispatcher_kubeconfig(), gangs, rate)
 
 
 async def _run_in_member(gangs: int, rate: float, folder: Path) -> Result:
     name = MEMBERS[0]
-    async with fresh_clusters(folder, [name], _room_for(gangs), CONNECTIONS, _say) as clusters:
+    room = _room_for(gangs)
+    async with fresh_clusters(folder, [name], room, CONNECTIONS, _say, with_ray_kinds) as clusters:
         await clusters.declare(name)
         kubeconfig = clusters.kubeconfigs[HUB_CLUSTER]
         return await _measure(clusters.hub, clusters.member(name), kubeconfig, gangs, rate)
@@ -170,10 +172,8 @@ def _room_for(gangs: int) -> int:
 async def _measure(hub: Arena, where: Arena, kubeconfig: Path, gangs: int, rate: float) -> Result:
     """The figures of gangs that are submitted to the hub and run in the cluster `where`."""
     await declare(hub.client, generous_trees(1))
-    hub.supervisor.start(
-        "kuberay-stand-in",
-        [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(where.plane.kubeconfig)],
-    )
+    operator = KubeRay(hub.supervisor, where.plane)
+    await asyncio.to_thread(operator.up)
     with EmbeddedPostgres(hub.supervisor, database="dispatcher") as postgres:
         await asyncio.to_thread(migrate.migrate, postgres.url)
         with running_dispatcher(hub.supervisor, kubeconfig, postgres.url, "") as process:

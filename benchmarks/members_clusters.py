@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import figures, gangs
-from benchmarks.arena import EVENTS, WRITES, Arena, spread, wanted
+from benchmarks.arena import EVENTS, WRITES, Arena, WithKinds, spread, wanted, with_rayclusters
 from benchmarks.gangs import APPWRAPPERS, RAYCLUSTERS, Json
 from benchmarks.processor import wait_for_calm
 from dispatcher import errors
@@ -135,13 +135,18 @@ def fall_silent(proxy: ApiProxy) -> None:
 
 @asynccontextmanager
 async def fresh_clusters(
-    folder: Path, members: Sequence[str], room_for: int, connections: int, say: Say
+    folder: Path,
+    members: Sequence[str],
+    room_for: int,
+    connections: int,
+    say: Say,
+    with_kinds: WithKinds = with_rayclusters,
 ) -> AsyncIterator[Clusters]:
     """A hub and members at rest, each with room for `room_for` gangs; the folder must be new."""
     with Supervisor(folder) as supervisor:
         binaries = build.ensure()
         names = (HUB_CLUSTER, *members)
-        planes = [Plane(supervisor, binaries, name, wanted(room_for)) for name in names]
+        planes = [Plane(supervisor, binaries, name, with_kinds(wanted(room_for))) for name in names]
         await asyncio.to_thread(up_all, planes)
         async with AsyncExitStack() as stack:
             arenas = {}

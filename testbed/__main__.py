@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from testbed import build, monitoring
+from testbed import build, kuberay_operator, monitoring
 from testbed.client import ApiError
 from testbed.nodes import Shape
 from testbed.plane import NotReady, Plane, Wanted, up_all
@@ -61,7 +61,9 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(required=True, metavar="{build,up,down}")
-    building = commands.add_parser("build", help="only build the binaries, or say where they are")
+    building = commands.add_parser(
+        "build", help="only build the control plane and KubeRay's operator, or say where they are"
+    )
     building.add_argument(
         "--prometheus", action="store_true", help="Prometheus and promtool, in place of the control plane"
     )
@@ -109,13 +111,15 @@ def add_state(command: argparse.ArgumentParser) -> None:
 
 
 def run_build(options: argparse.Namespace) -> int:
-    """Builds the binaries and prints their folder."""
+    """Builds programs and prints the folder of the first."""
     if options.prometheus:
         print(monitoring.ensure().prometheus.parent)
     elif options.helm:
         print(build.ensure_helm().parent)
     else:
-        print(build.ensure().kcp.parent)
+        built = build.ensure()
+        kuberay_operator.ensure()
+        print(built.kcp.parent)
     return 0
 
 

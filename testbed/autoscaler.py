@@ -27,9 +27,9 @@ from typing import Any, Final
 from dispatcher.core.kinds.pods.pod_requests import pod_requests
 from dispatcher.core.model.quantity import in_words, resource_amounts
 from dispatcher.core.model.resources import Resources
-from testbed.kuberay import RefusedError, StandIn, View, Watched, run_until_told, uid_of
 from testbed.nodes import NODES, Shape, is_usable, make_node
 from testbed.operated import has_condition
+from testbed.stand_in import RefusedError, StandIn, View, Watched, run_until_told, uid_of
 
 log = logging.getLogger("autoscaler-stand-in")
 

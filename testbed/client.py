@@ -36,12 +36,17 @@ class Client:
         self._tls = ssl.create_default_context(cadata=ca_pem)
 
     def request(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, content_type: str = JSON
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = JSON,
+        timeout: float = TIMEOUT_SECONDS,
     ) -> dict[str, Any]:
         """Sends one request and returns the answer; raises `ApiError`, or `OSError` if no server answers."""
         content = None if body is None else json.dumps(body)
         headers = {"Authorization": f"Bearer {self._token}", "Accept": JSON, "Content-Type": content_type}
-        status, answer = self._exchange(method, path, content, headers)
+        status, answer = self._exchange(method, path, content, headers, timeout)
         if status >= 400:
             raise ApiError(status, str(parsed(answer).get("message", answer)))
         return parsed(answer)
@@ -50,15 +55,15 @@ class Client:
         """The object or list at this path."""
         return self.request("GET", path)
 
-    def apply(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def apply(self, path: str, body: Mapping[str, Any], timeout: float = TIMEOUT_SECONDS) -> dict[str, Any]:
         """Creates or changes an object to this state. Safe to repeat."""
         query = f"{path}?fieldManager=testbed&force=true"
-        return self.request("PATCH", query, body, APPLY_PATCH)
+        return self.request("PATCH", query, body, APPLY_PATCH, timeout)
 
     def _exchange(
-        self, method: str, path: str, content: str | None, headers: Mapping[str, str]
+        self, method: str, path: str, content: str | None, headers: Mapping[str, str], timeout: float
     ) -> tuple[int, bytes]:
-        connection = http.client.HTTPSConnection(self._address, timeout=TIMEOUT_SECONDS, context=self._tls)
+        connection = http.client.HTTPSConnection(self._address, timeout=timeout, context=self._tls)
         try:
             connection.request(method, path, content, dict(headers))
             response = connection.getresponse()

@@ -31,12 +31,10 @@ from testbed.story import Player, StoryFailed, command_line, exit_code_of, expla
 STATE: Final = ROOT / ".dev" / "demo-provisioning"
 QUEUE: Final = ROOT / "examples" / "provisioning" / "queue.yaml"
 TRAIN_FILE: Final = ROOT / "examples" / "provisioning" / "train.yaml"
-RAY_JOBS: Final = ROOT / "testbed" / "operated_crds" / "ray.io.yaml"
 WORK_SECONDS: Final = 3600
 """Longer than the demo: it ends the work itself."""
 SETTING: Final = Setting(
-    hub=Wanted(1, Shape(cpu="8", memory="32Gi"), (*CRDS, RAY_JOBS), WORK_SECONDS),
-    operators=True,
+    hub=Wanted(1, Shape(cpu="8", memory="32Gi"), CRDS, WORK_SECONDS),
     autoscaler=True,
 )
 

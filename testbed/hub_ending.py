@@ -12,7 +12,7 @@ from rich.table import Table
 from dispatcher.api.names import ANCHOR_PREFIX, ATTEMPT_LABEL
 from dispatcher.core.lifecycle.transitions import Cause
 from testbed.gangs import Gang
-from testbed.rayclusters import CLUSTER_LABEL
+from testbed.kuberay_operator import CLUSTER_LABEL
 from testbed.scene import Json, doing, name_of
 
 NAMESPACE: Final = "default"

@@ -1,13 +1,13 @@
-"""Operators that make other owners of pods: JobSet, Kubeflow's trainer, LeaderWorkerSet, and KubeRay's for RayJobs.
+"""Operators that make other owners of pods: JobSet, Kubeflow's trainer, and LeaderWorkerSet.
 
 Not included: restarts and failure policies, startup policies, the runtimes of TrainJobs (one step on one kind of node
-is assumed), RayJobs whose job is not submitted by a Job (they run until they are deleted), headless services.
+is assumed), headless services.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from testbed.operated import (
     Json,
@@ -24,18 +24,9 @@ from testbed.operated import (
     phase_of_job,
 )
 
-SUFFIX_LENGTH: Final = 5
 LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
 LWS_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_WORKER: Final = "leaderworkerset.sigs.k8s.io/worker-index"
-SUBMITTER: Final[Json] = {
-    "name": "ray-job-submitter",
-    "image": "rayproject/ray",
-    "resources": {
-        "requests": {"cpu": "500m", "memory": "200Mi"},
-        "limits": {"cpu": "1", "memory": "1Gi"},
-    },
-}
 
 
 def decide_job_set(owner: Json, below: Sequence[Json], now: str) -> Wish:
@@ -176,55 +167,8 @@ def _ready_replicas(stateful_set: Json | None) -> int:
     return int(((stateful_set or {}).get("status") or {}).get("readyReplicas", 0))
 
 
-def decide_ray_job(owner: Json, below: Sequence[Json], now: str) -> Wish:
-    """A RayCluster, and a Job that submits to it once it is ready; the job's end is the RayJob's."""
-    spec, old = owner["spec"], owner.get("status") or {}
-    clusters = [each for each in below if each["kind"] == "RayCluster"]
-    if old.get("jobDeploymentStatus") in ("Complete", "Failed"):
-        return Wish(unwanted=clusters if spec.get("shutdownAfterJobFinishes") else ())
-    if spec.get("suspend"):
-        return Wish(unwanted=clusters, status={"jobDeploymentStatus": "Suspended"})
-    name = f"{owner['metadata']['name']}-{owner['metadata']['uid'][:SUFFIX_LENGTH]}"
-    wanted = [child(owner, "ray.io/v1", "RayCluster", name, {"spec": spec["rayClusterSpec"]})]
-    status: dict[str, Any] = {
-        "rayClusterName": name,
-        "startTime": old.get("startTime", now),
-        "jobDeploymentStatus": "Initializing",
-    }
-    state = next(((each.get("status") or {}).get("state") for each in clusters), None)
-    if state != "ready":
-        return Wish(wanted, status=status)
-    submitter = find(below, "Job", owner["metadata"]["name"])
-    if spec.get("submissionMode", "K8sJobMode") == "K8sJobMode":
-        wanted.append(_submitter(owner))
-    return Wish(wanted, status={**status, "rayClusterStatus": {"state": state}, **_progress(submitter, now)})
-
-
-def _submitter(owner: Json) -> Json:
-    default = {"spec": {"restartPolicy": "Never", "containers": [SUBMITTER]}}
-    template = living(owner["spec"].get("submitterPodTemplate") or default, owner)
-    labels = {
-        "ray.io/originated-from-cr-name": owner["metadata"]["name"],
-        "ray.io/originated-from-crd": "RayJob",
-    }
-    spec = {"backoffLimit": 2, "template": labelled(template, labels)}
-    return child(owner, "batch/v1", "Job", owner["metadata"]["name"], {"spec": spec})
-
-
-def _progress(submitter: Json | None, now: str) -> dict[str, Any]:
-    match phase_of_job(submitter):
-        case Phase.SUCCEEDED:
-            return {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED", "endTime": now}
-        case Phase.FAILED:
-            reason = {"reason": "AppFailed", "message": "the job of the testbed failed"}
-            return {"jobDeploymentStatus": "Failed", "jobStatus": "FAILED", "endTime": now, **reason}
-        case phase:
-            return {"jobDeploymentStatus": "Running", "jobStatus": phase.value.upper()}
-
-
 OWNERS: Final = (
     Operated("jobset.x-k8s.io/v1alpha2", "JobSet", decide_job_set),
     Operated("trainer.kubeflow.org/v1alpha1", "TrainJob", decide_train_job),
     Operated("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", decide_leader_worker_set),
-    Operated("ray.io/v1", "RayJob", decide_ray_job),
 )

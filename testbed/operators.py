@@ -1,8 +1,7 @@
-"""Stand-ins for the operators of the kinds that docs/kinds.md names, beside that of RayClusters in `testbed.kuberay`.
+"""Stand-ins for the operators of the kinds that docs/kinds.md names; Ray's kinds have KubeRay's own operator.
 
 `testbed.pod_crews` and `testbed.job_owners` decide, from values; this module watches and writes. The objects below an
-object are found by their controllers, at any depth. RayCronJobs and other kinds without an `Operated` are only served:
-nothing is made of them.
+object are found by their controllers, at any depth. Nothing is made of kinds without an `Operated`.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from testbed.job_owners import OWNERS
-from testbed.kuberay import StandIn, View, Watched, controller_of, now_text, run_until_told, uid_of
 from testbed.operated import Json, Operated
 from testbed.pod_crews import CREWS
+from testbed.stand_in import StandIn, View, Watched, controller_of, now_text, run_until_told, uid_of
 
 log = logging.getLogger("operators-stand-in")
 
@@ -26,7 +25,6 @@ BELOW: Final = {
     ("v1", "Pod"): ("/api/v1", "pods"),
     ("batch/v1", "Job"): ("/apis/batch/v1", "jobs"),
     ("apps/v1", "StatefulSet"): ("/apis/apps/v1", "statefulsets"),
-    ("ray.io/v1", "RayCluster"): ("/apis/ray.io/v1", "rayclusters"),
     ("jobset.x-k8s.io/v1alpha2", "JobSet"): ("/apis/jobset.x-k8s.io/v1alpha2", "jobsets"),
 }
 """The kinds that operators make, with the places where they are."""
@@ -35,7 +33,7 @@ BELOW: Final = {
 class Operators(StandIn):
     """Acts as the operators of all kinds of `OPERATED` on one API server, which need not serve all of them."""
 
-    about = "stand-ins for operators; watching training jobs, JobSets, RayJobs and so on"
+    about = "stand-ins for operators; watching training jobs, JobSets and so on"
 
     def __init__(self, kubeconfig: Path) -> None:
         self._operated = {(each.version, each.kind): each for each in OPERATED}
@@ -103,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the stand-ins until SIGTERM."""
     parser = argparse.ArgumentParser(
         prog="python -m testbed.operators",
-        description="Stand-ins for the operators of training jobs, JobSets, RayJobs and so on, not those operators.",
+        description="Stand-ins for the operators of training jobs, JobSets and so on, not those operators.",
     )
     parser.add_argument("--kubeconfig", type=Path, required=True, help="how to reach the API server")
     options = parser.parse_args(arguments)

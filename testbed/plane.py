@@ -42,6 +42,8 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 GO_MEMORY = ("GOGC", "GOMEMLIMIT")
 """How Go collects garbage: the only variables that a plane takes over from its user."""
 READY_SECONDS = 120.0
+DEFINITION_SECONDS = 60.0
+"""How long an API server may take for one definition: those of KubeRay have a megabyte."""
 POLL_SECONDS = 0.05
 
 
@@ -351,7 +353,7 @@ class Plane:
     def _install(self, path: Path, deadline: float) -> None:
         for document in documents_of(path):
             crd = f"{CRDS}/{document['metadata']['name']}"
-            self.client.apply(crd, document)
+            self.client.apply(crd, document, DEFINITION_SECONDS)
             self._wait(f"{crd} is established", partial(self._is_established, crd), deadline)
 
     def _wait(self, what: str, is_so: Callable[[], bool], deadline: float) -> None:

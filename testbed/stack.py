@@ -1,4 +1,4 @@
-"""One whole stack: a hub, perhaps members, Postgres, the dispatcher, and stand-ins for operators.
+"""One whole stack: a hub, perhaps members, Postgres, the dispatcher, KubeRay's operator, and stand-ins for others.
 
 `make demo` starts the default stack, `make demo-hub` one with members, `make demo-queues` one with more GPUs,
 `make demo-provisioning` one with an autoscaler, and `make dev` one with users and with all kinds of the docs.
@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from testbed import kuberay_operator
 from testbed.build import Binaries, chosen
+from testbed.kuberay_operator import KubeRay, with_ray_kinds
 from testbed.nodes import Shape
 from testbed.plane import COMPONENTS, NotReady, Plane, Wanted, up_all
 from testbed.postgres import EmbeddedPostgres, server_binaries
@@ -32,6 +34,7 @@ from testbed.processes import Ending, Process, ProcessDied, Supervisor
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CRDS: Final = (*sorted((ROOT / "crds").glob("*.yaml")), *sorted((ROOT / "testbed" / "crds").glob("*.yaml")))
+"""Our definitions, and those without an operator; the stack adds KubeRay's."""
 POLICIES: Final = tuple(
     ROOT / "manifests" / "policies" / f"{each}-policy.yaml" for each in ("admission", "author")
 )
@@ -102,7 +105,7 @@ class Dispatcher:
 class Setting:
     """The parts of a stack; members by name. `settings` are the dispatcher's, by the names of their variables.
 
-    `manifests` are applied on the hub. With `operators`, kinds beside RayClusters and RayServices have stand-ins, too;
+    `manifests` are applied on the hub. With `operators`, kinds of other operators than KubeRay have stand-ins, too;
     with `autoscaler`, the hub has a node pool for ProvisioningRequests.
     """
 
@@ -124,9 +127,10 @@ class Stack:
     def __init__(self, supervisor: Supervisor, binaries: Binaries, setting: Setting | None = None) -> None:
         setting = setting or Setting()
         self.folder = supervisor.folder
-        self.plane = Plane(supervisor, binaries, HUB, setting.hub)
+        self.plane = Plane(supervisor, binaries, HUB, with_ray_kinds(setting.hub))
         self.members = {
-            name: Plane(supervisor, binaries, name, each) for name, each in setting.members.items()
+            name: Plane(supervisor, binaries, name, with_ray_kinds(each))
+            for name, each in setting.members.items()
         }
         self.database_url = ""
         self.dispatcher: Dispatcher
@@ -134,7 +138,7 @@ class Stack:
         self._manifests = setting.manifests
         self._has_operators = setting.operators
         self._has_autoscaler = setting.autoscaler
-        self._operators: dict[str, Process] = {}
+        self._operators: dict[str, KubeRay] = {}
         self._supervisor = supervisor
         self._binaries = binaries
         self._parts = contextlib.ExitStack()
@@ -158,16 +162,19 @@ class Stack:
             name = f", {plane.name}" if self.members else ""
             say(f"Kubernetes {chosen().version.removeprefix('v')}{name}: {describe(plane.wanted)}")
         for plane in self.members.values() or planes:
-            self._start_operator(plane)
-        say("a stand-in for KubeRay's operator (not KubeRay: it turns RayClusters into pods and services)")
+            self._start_kuberay(plane)
         if self._has_operators:
             self._start_stand_in("operators-stand-in", "testbed.operators", self.plane)
-            say("stand-ins for the operators of RayJobs, JobSets, PyTorchJobs and so on")
+            say("stand-ins for the operators of JobSets, PyTorchJobs and so on")
         if self._has_autoscaler:
             self._start_stand_in("autoscaler-stand-in", "testbed.autoscaler", self.plane)
             say("a stand-in for an autoscaler: a pool of nodes for ProvisioningRequests")
         self.dispatcher = Dispatcher(self._supervisor, {**self.environment, **self._settings})
         self._parts.callback(self._supervisor.stop, self.dispatcher.process)
+        for operator in self._operators.values():
+            operator.up()
+        version = kuberay_operator.chosen().version
+        say(f"KubeRay's operator {version}; Ray's dashboards are played, for no Ray runs")
         self.dispatcher.wait_until_ready()
         say(f"the dispatcher: {self.dispatcher.probes}/readyz")
 
@@ -183,12 +190,12 @@ class Stack:
     def lose(self, name: str) -> None:
         """Ends a member at once, with the operator that runs there; etcd keeps its data."""
         asyncio.run(crash(self.members[name]))
-        self._supervisor.stop(self._operators.pop(name))
+        self._operators.pop(name).down()
 
     def bring_back(self, name: str) -> None:
         """Undoes `lose`, and returns when the member answers."""
         asyncio.run(recover(self.members[name]))
-        self._start_operator(self.members[name])
+        self._start_kuberay(self.members[name])
 
     @property
     def environment(self) -> dict[str, str]:
@@ -242,15 +249,15 @@ class Stack:
         finally:
             self._supervisor.stop(process)
 
-    def _start_operator(self, plane: Plane) -> None:
-        name = f"kuberay-stand-in-{plane.name}" if self.members else "kuberay-stand-in"
-        self._operators[plane.name] = self._start_stand_in(name, "testbed.kuberay", plane)
+    def _start_kuberay(self, plane: Plane) -> None:
+        operator = KubeRay(self._supervisor, plane, plane.name if self.members else "")
+        self._operators[plane.name] = operator
+        self._parts.callback(operator.down)
 
-    def _start_stand_in(self, name: str, module: str, plane: Plane) -> Process:
+    def _start_stand_in(self, name: str, module: str, plane: Plane) -> None:
         argv = [sys.executable, "-m", module, "--kubeconfig", str(plane.kubeconfig)]
         process = self._supervisor.start(name, argv, env=self.environment, cwd=ROOT)
         self._parts.callback(self._supervisor.stop, process)
-        return process
 
 
 def apply(plane: Plane, manifests: Sequence[Path]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,15 +10,17 @@ import pytest
 
 from dispatcher.kube.client import ClusterClient
 from testbed import build
-from testbed.kuberay import Api
+from testbed.kuberay_operator import KubeRay, with_ray_kinds
 from testbed.nodes import Shape
 from testbed.plane import Plane, Wanted
-from testbed.processes import Process, Supervisor
+from testbed.processes import Supervisor
+from testbed.stand_in import Api
 from tests.cluster.dispatch_queues import Declare, declaring
 from tests.cluster.world import World
 
 CHECKOUT = Path(__file__).parents[2]
 CRDS = sorted([*CHECKOUT.glob("crds/*.yaml"), *CHECKOUT.glob("testbed/crds/*.yaml")])
+"""The definitions of the project; those of KubeRay come with its operator (`with_ray_kinds`)."""
 BLOG_NODES = Wanted(nodes=3, shape=Shape(cpu="8", memory="61Gi", gpu=1), crds=CRDS)
 """One example gang of 2 GPUs fits, two do not."""
 
@@ -37,34 +38,25 @@ def plane_without_operators(supervisor: Supervisor) -> Iterator[Plane]:
 
     It ends with the last test of this folder, for it would take processor time from the tests that follow.
     """
-    plane = Plane(supervisor, build.ensure(), "hub", BLOG_NODES)
+    plane = Plane(supervisor, build.ensure(), "hub", with_ray_kinds(BLOG_NODES))
     plane.up()
     yield plane
     plane.down()
 
 
 @pytest.fixture(scope="package")
-def kuberay(supervisor: Supervisor, plane_without_operators: Plane) -> Iterator[Process]:
-    """The stand-in for KubeRay's operator."""
-    operator = supervisor.start(
-        "kuberay-stand-in",
-        [
-            sys.executable,
-            "-m",
-            "testbed.kuberay",
-            "--kubeconfig",
-            str(plane_without_operators.kubeconfig),
-        ],
-        cwd=CHECKOUT,
-    )
+def kuberay(supervisor: Supervisor, plane_without_operators: Plane) -> Iterator[KubeRay]:
+    """KubeRay's operator, in front of the server that answers it as Ray's dashboards."""
+    operator = KubeRay(supervisor, plane_without_operators)
+    operator.up()
     yield operator
-    supervisor.stop(operator)
+    operator.down()
 
 
 @pytest.fixture(scope="package")
-def plane(plane_without_operators: Plane, kuberay: Process) -> Plane:
-    """The control plane of these tests, while the stand-in for KubeRay's operator runs."""
-    assert kuberay.is_running()
+def plane(plane_without_operators: Plane, kuberay: KubeRay) -> Plane:
+    """The control plane of these tests, while KubeRay's operator runs."""
+    kuberay.check()
     return plane_without_operators
 
 

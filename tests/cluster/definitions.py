@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from testbed.kuberay import Api, RefusedError
+from testbed.stand_in import Api, RefusedError
 from tests.crds import load_crds
 
 Json = dict[str, Any]

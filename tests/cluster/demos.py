@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from testbed import build
+from testbed import build, kuberay_operator
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 100.0
@@ -104,6 +104,7 @@ def fresh_folder() -> Iterator[Path]:
 def assert_tells(command: str, *texts: str) -> str:
     """A demo ends well, says all of the texts one after the other, and leaves nothing behind. Returns what it said."""
     build.ensure()
+    kuberay_operator.ensure()
     with fresh_folder() as folder:
         run = Run(command, folder / command)
         try:

@@ -10,12 +10,21 @@ from tests.cluster.world import World
 Json = dict[str, Any]
 
 
-async def scale(world: World, name: str, workers: int) -> None:
-    """Asks for that many workers of a RayCluster, as Ray's autoscaler does."""
+async def scale(world: World, name: str, count: int) -> None:
+    """Asks for that many workers of a RayCluster, as Ray's autoscaler does: it names those that are to go.
+
+    KubeRay chooses none itself where there is an autoscaler.
+    """
     found = await world.get("RayCluster", name)
     assert found is not None
     (group,) = found["spec"]["workerGroupSpecs"]
-    await world.merge("RayCluster", name, {"spec": {"workerGroupSpecs": [{**group, "replicas": workers}]}})
+    present = sorted(
+        await workers(world, name), key=lambda pod: (is_gated(pod), pod["metadata"]["creationTimestamp"])
+    )
+    most = count * group.get("numOfHosts", 1)
+    surplus = [each["metadata"]["name"] for each in present[most:]]
+    scaled = {**group, "replicas": count, "scaleStrategy": {"workersToDelete": surplus}}
+    await world.merge("RayCluster", name, {"spec": {"workerGroupSpecs": [scaled]}})
 
 
 def is_gated(pod: Json) -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 Json = dict[str, Any]
 
 POD_LIFE = "testbed.dispatcher.codeflare.dev"
+SERVED = "applications:\n- name: answers\n  import_path: answers:app\n"
+"""What Ray Serve serves; nothing is served without it."""
 
 
 def appwrapper(name: str, *items: Json, **spec: Any) -> Json:  # noqa: ANN401
@@ -53,9 +55,13 @@ def changed(manifest: Json, path: str, value: object) -> Json:
 
 def pod_template(cpu: str = "100m", **annotations: str) -> Json:
     """A pod template of one container."""
-    lives = {f"{POD_LIFE}/{key.replace('_', '-')}": value for key, value in annotations.items()}
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
-    return {"metadata": {"annotations": lives}, "spec": {"containers": [container]}}
+    return {"metadata": {"annotations": lives(annotations)}, "spec": {"containers": [container]}}
+
+
+def lives(words: dict[str, str]) -> dict[str, str]:
+    """The annotations of a pod, or of a RayJob, that have it live so."""
+    return {f"{POD_LIFE}/{key.replace('_', '-')}": value for key, value in words.items()}
 
 
 def deployment(name: str, replicas: int = 1, cpu: str = "100m") -> Json:
@@ -144,18 +150,32 @@ def bent(manifest: Json, annotations: dict[str, str]) -> Json:
     return {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
 
 
-def rayservice(name: str, cpu: str = "100m", **lives: str) -> Json:
-    """A RayService of one head and one worker."""
-    cluster = raycluster(name, cpu, workers=1, **lives)["spec"]
+def rayjob(name: str, cpu: str = "100m", mode: str = "HTTPMode", **words: str) -> Json:
+    """A RayJob of one head and one worker; the operator submits its job, which lives as its annotations say."""
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": {"name": name, "annotations": lives(words)},
+        "spec": {
+            "entrypoint": "python train.py",
+            "submissionMode": mode,
+            "rayClusterSpec": raycluster(name, cpu)["spec"],
+        },
+    }
+
+
+def rayservice(name: str, cpu: str = "100m", **words: str) -> Json:
+    """A RayService of one head and one worker; an upgrade deletes the former RayCluster at once."""
+    cluster = raycluster(name, cpu, workers=1, **words)["spec"]
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayService",
         "metadata": {"name": name},
-        "spec": {"serveConfigV2": "", "rayClusterConfig": cluster},
+        "spec": {"serveConfigV2": SERVED, "rayClusterDeletionDelaySeconds": 0, "rayClusterConfig": cluster},
     }
 
 
-def raycluster(name: str, cpu: str = "100m", workers: int = 1, **lives: str) -> Json:
+def raycluster(name: str, cpu: str = "100m", workers: int = 1, **words: str) -> Json:
     """A RayCluster of one head and one group of workers."""
     group = {"groupName": "workers", "replicas": workers, "minReplicas": workers, "maxReplicas": workers}
     return {
@@ -163,8 +183,8 @@ def raycluster(name: str, cpu: str = "100m", workers: int = 1, **lives: str) -> 
         "kind": "RayCluster",
         "metadata": {"name": name},
         "spec": {
-            "headGroupSpec": {"rayStartParams": {}, "template": pod_template(cpu, **lives)},
-            "workerGroupSpecs": [{**group, "rayStartParams": {}, "template": pod_template(cpu, **lives)}],
+            "headGroupSpec": {"rayStartParams": {}, "template": pod_template(cpu, **words)},
+            "workerGroupSpecs": [{**group, "rayStartParams": {}, "template": pod_template(cpu, **words)}],
         },
     }
 

@@ -15,8 +15,8 @@ import yaml
 
 from dispatcher.api.names import FINALIZER
 from testbed.client import ApiError, Client
-from testbed.kuberay import Api, RefusedError
 from testbed.plane import Plane, write_private
+from testbed.stand_in import Api, RefusedError
 from tests.cluster.definitions import DOORS, appwrapper, collection, wait_for
 from tests.cluster.members import identities
 from tests.cluster.test_immutability import DRY_RUN, POD, answer, renamed

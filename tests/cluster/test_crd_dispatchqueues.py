@@ -11,7 +11,7 @@ import pytest
 from dispatcher.core.queues.declaration import parse_dispatch_queue
 from dispatcher.core.queues.queue import Queue, Quota
 from dispatcher.kube.client import ClusterClient
-from testbed.kuberay import Api, RefusedError
+from testbed.stand_in import Api, RefusedError
 
 Json = dict[str, Any]
 

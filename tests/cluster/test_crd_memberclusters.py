@@ -11,8 +11,8 @@ import pytest
 from dispatcher.api.membercluster import MemberCluster, SecretKey, parse_member_cluster
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.kubeconfig import connection
-from testbed.kuberay import Api, RefusedError
 from testbed.plane import Plane
+from testbed.stand_in import Api, RefusedError
 
 Json = dict[str, Any]
 

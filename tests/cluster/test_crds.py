@@ -6,8 +6,8 @@ import pytest
 
 from dispatcher.api.appwrapper import Requeuing, WrappedObject, parse_spec
 from dispatcher.kube.client import ClusterClient
-from testbed.kuberay import Api, RefusedError
 from testbed.plane import Plane
+from testbed.stand_in import Api, RefusedError
 from tests.cluster.definitions import appwrapper, collection
 from tests.yaml_files import load_yaml
 

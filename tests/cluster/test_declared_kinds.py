@@ -13,8 +13,8 @@ from dispatcher.core.queues.quota_subtrees import API_VERSIONS
 from dispatcher.errors import NotFound, Throttled
 from dispatcher.kube.client import MERGE_PATCH, ClusterClient
 from dispatcher.kube.discovery import Discovery
-from testbed.kuberay import Api
 from testbed.plane import Plane
+from testbed.stand_in import Api
 from tests.cluster.definitions import install, optional_kinds_of, wait_for
 from tests.cluster.manifests import changed, pod, pod_template
 from tests.cluster.outcomes import rows

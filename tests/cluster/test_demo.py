@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import build
+from testbed import build, kuberay_operator
 from testbed.dev import LOG
 from tests.cluster.demos import (
     CHECKOUT,
@@ -26,6 +26,7 @@ pytestmark = pytest.mark.exhaustive
 def folder() -> Iterator[Path]:
     """Where each run has a folder of its own."""
     build.ensure()
+    kuberay_operator.ensure()
     with fresh_folder() as folder:
         yield folder
 
@@ -72,7 +73,7 @@ def test_demo_tells_its_story(runs: dict[str, Run]) -> None:
     assert run.end() == 0, run.output
     assert_in_order(
         run.output,
-        "a stand-in for KubeRay's operator (not KubeRay",
+        f"KubeRay's operator {kuberay_operator.NEWEST.version}; Ray's dashboards are played",
         "$ kubectl apply -f examples/aw-raycluster-glue.yaml",
         "│ 2 running │ 1 of 3 ",
         "$ kubectl apply -f examples/aw-raycluster-glue-1.yaml",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dispatcher.api.annotations import ADMISSION_GRACE
-from testbed.kuberay import Api
+from testbed.stand_in import Api
 from tests.cluster.definitions import install, uninstall
 from tests.cluster.manifests import appwrapper, config_map, deployment, item, job, renamed
 from tests.cluster.world import World, example

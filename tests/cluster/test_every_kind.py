@@ -18,7 +18,7 @@ from testbed.dev import APPWRAPPERS, SETTING, settle
 from testbed.processes import Supervisor
 from testbed.stack import Stack
 from tests.cluster.demos import fresh_folder
-from tests.cluster.manifests import appwrapper, changed, item, job, pod_template
+from tests.cluster.manifests import SERVED, appwrapper, changed, item, job, pod_template
 
 Json = dict[str, Any]
 
@@ -68,7 +68,7 @@ STAYING: Final[dict[str, Json]] = {
         "spec": {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "workerTemplate": LONG}}
     },
     "ray.io/v1 RayCluster": {"spec": RAY},
-    "ray.io/v1 RayService": {"spec": {"rayClusterConfig": RAY}},
+    "ray.io/v1 RayService": {"spec": {"serveConfigV2": SERVED, "rayClusterConfig": RAY}},
 }
 """Their pods run until they are deleted."""
 DECLARED: Final[dict[str, tuple[Json, Json]]] = {

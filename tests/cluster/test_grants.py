@@ -10,7 +10,7 @@ import pytest
 
 from dispatcher.api.names import QUEUE_LABEL, QUEUES_PATH
 from dispatcher.kube.client import MERGE_PATCH
-from testbed.processes import Process
+from testbed.kuberay_operator import KubeRay
 from tests.cluster.dispatch_queues import Declare
 from tests.cluster.growing import scale, until_gated, workers
 from tests.cluster.manifests import appwrapper, autoscaling, changed, item, job
@@ -163,10 +163,10 @@ async def test_surplus_is_preempted_for_a_gang_and_comes_back_once_the_gang_is_g
 
 
 @pytest.fixture
-def stopped_kuberay(kuberay: Process) -> Iterator[Callable[[], None]]:
+def stopped_kuberay(kuberay: KubeRay) -> Iterator[Callable[[], None]]:
     """Stops KubeRay until the test ends."""
-    yield lambda: kuberay.send(SIGSTOP)
-    kuberay.send(SIGCONT)
+    yield lambda: kuberay.operator.process.send(SIGSTOP)
+    kuberay.operator.process.send(SIGCONT)
 
 
 async def test_worker_that_ray_found_idle_is_preempted_before_a_newer_worker(

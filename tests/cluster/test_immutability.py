@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from testbed.kuberay import Api, RefusedError
+from testbed.stand_in import Api, RefusedError
 from tests.cluster.definitions import (
     DOORS,
     Json,

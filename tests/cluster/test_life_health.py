@@ -259,8 +259,8 @@ async def test_raycluster_its_operator_refuses_fails_with_the_operators_words(wo
     status = await world.until_shown("refused", "Failed")
     said = (
         "0 of 2 pods run: there is none (requeued so far: 1); "
-        f"RayCluster {world.namespace}/{long}: InvalidRayClusterSpec: The RayCluster spec is invalid "
-        f"{world.namespace}/{long}: the name is longer than 53 characters"
+        f"RayCluster {world.namespace}/{long}: InvalidRayClusterMetadata: The RayCluster metadata is invalid "
+        f"{world.namespace}/{long}: RayCluster name should be no more than 53 characters"
     )
     assert conditions(status)["Failed"] == ("True", "InsufficientPodsReady", said)
     causes = await world.causes("refused")

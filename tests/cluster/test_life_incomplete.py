@@ -11,7 +11,7 @@ import pytest
 from dispatcher.api.annotations import ADMISSION_GRACE, RETRY_LIMIT, RETRY_PAUSE, WARMUP_GRACE
 from dispatcher.kube.client import MERGE_PATCH
 from tests.cluster.lives import until_drift
-from tests.cluster.manifests import appwrapper, bent, item, job, rayservice, statefulset
+from tests.cluster.manifests import appwrapper, bent, item, job, rayjob, statefulset
 from tests.cluster.mcad.suite import conditions
 from tests.cluster.world import World
 
@@ -21,6 +21,8 @@ POLICIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings"
 TWICE = {ADMISSION_GRACE: "2s", WARMUP_GRACE: "4s", RETRY_LIMIT: "1", RETRY_PAUSE: "0s"}
 ONCE = {**TWICE, RETRY_LIMIT: "0"}
+PATIENT = {**ONCE, ADMISSION_GRACE: "8s", WARMUP_GRACE: "12s"}
+"""KubeRay makes the RayCluster of a RayJob some seconds after it has named it."""
 
 
 async def limit(world: World, **hard: str) -> None:
@@ -61,12 +63,12 @@ async def test_gang_of_nested_objects_is_told_what_the_controller_in_between_say
     await limit(world, limits_cpu="20")
     await world.start_dispatcher()
 
-    await world.create(bent(appwrapper("nested", item(rayservice("serve"))), ONCE))
+    await world.create(bent(appwrapper("nested", item(rayjob("serve"))), PATIENT))
 
     message = await why_it_failed(world, "nested")
     assert message.startswith("0 of 2 pods run: there is none")
     assert f"RayCluster {world.namespace}/serve-" in message
-    assert "FailedToCreateWorkerPod" in message
+    assert "FailedToCreateHeadPod" in message
     assert "failed quota: small: must specify limits.cpu" in message
 
 

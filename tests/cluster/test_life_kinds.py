@@ -10,9 +10,9 @@ import pytest
 
 from dispatcher import errors
 from dispatcher.kube.client import MERGE_PATCH
-from testbed.kuberay import Api
 from testbed.plane import Plane
 from testbed.processes import Process
+from testbed.stand_in import Api
 from tests.cluster.definitions import install
 from tests.cluster.figures import free_in
 from tests.cluster.manifests import appwrapper, changed, config_map, item, pod, pod_template
@@ -79,23 +79,6 @@ def said(type_: str, reason: str, message: str = "") -> Json:
     return {"conditions": [{"type": type_, "status": "True", "reason": reason, "message": message}]}
 
 
-RAY_JOB = Operated(
-    "ray.io/v1",
-    "RayJob",
-    {
-        "submissionMode": "HTTPMode",
-        "rayClusterSpec": {"headGroupSpec": {"rayStartParams": {}, "template": ENDLESS}},
-    },
-    "spec.rayClusterSpec.headGroupSpec.template",
-    {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"},
-    {
-        "jobDeploymentStatus": "Complete",
-        "jobStatus": "FAILED",
-        "reason": "AppFailed",
-        "message": "exit code 1",
-    },
-    "AppFailed: exit code 1",
-)
 JOB_SET = Operated(
     "jobset.x-k8s.io/v1alpha2",
     "JobSet",
@@ -114,7 +97,7 @@ PYTORCH_JOB = Operated(
     said("Failed", "PyTorchJobFailed", "PyTorchJob train is failed because 1 Master replica(s) failed."),
     "PyTorchJobFailed: PyTorchJob train is failed because 1 Master replica(s) failed.",
 )
-OPERATED = [pytest.param(each, id=each.kind) for each in (RAY_JOB, JOB_SET, PYTORCH_JOB)]
+OPERATED = [pytest.param(each, id=each.kind) for each in (JOB_SET, PYTORCH_JOB)]
 
 
 class Operator:

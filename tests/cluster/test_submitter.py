@@ -18,8 +18,8 @@ import yaml
 
 from dispatcher.api.names import GROUPS_ANNOTATION, USER_ANNOTATION
 from testbed.client import MERGE_PATCH, ApiError
-from testbed.kuberay import Api
 from testbed.plane import Plane
+from testbed.stand_in import Api
 from tests.cluster.definitions import DOORS, WORKLOAD_V1BETA1, appwrapper, collection
 from tests.cluster.manifests import bent, config_map, item, small_job
 from tests.cluster.outcomes import rows

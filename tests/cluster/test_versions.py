@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from testbed.kuberay import Api
 from testbed.plane import Plane
+from testbed.stand_in import Api
 from tests.cluster.definitions import (
     WORKLOAD_V1BETA1,
     WORKLOAD_V1BETA2,

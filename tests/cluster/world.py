@@ -38,6 +38,7 @@ PLURALS = {
     "AppWrapper/v1beta2": "apis/workload.codeflare.dev/v1beta2/{}/appwrappers",
     "McadAppWrapper": "apis/mcad.ibm.com/v1beta1/{}/mcadappwrappers",
     "RayCluster": "apis/ray.io/v1/{}/rayclusters",
+    "RayJob": "apis/ray.io/v1/{}/rayjobs",
     "RayService": "apis/ray.io/v1/{}/rayservices",
     "Pod": "api/v1/{}/pods",
     "PodTemplate": "api/v1/{}/podtemplates",
@@ -55,6 +56,7 @@ IMPORTED_WHEN_IT_RUNS = ("dispatcher.app", "sqlalchemy.dialects.postgresql.psyco
 CLEANED_UP = (
     "AppWrapper",
     "McadAppWrapper",
+    "RayJob",
     "RayService",
     "RayCluster",
     "Deployment",

@@ -23,8 +23,7 @@ from benchmarks.binding_gangs import (
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import ATTEMPT_LABEL, ITEM_LABEL, NAME_LABEL
 from dispatcher.core.kinds import manifest
-from testbed.rayclusters import make_pod as make_ray_pod
-from testbed.rayclusters import plan_pods, problem_with
+from testbed.kuberay_operator import GROUP_LABEL, HEAD_GROUP
 from tests.builders import gang_of
 
 Json = dict[str, Any]
@@ -114,11 +113,9 @@ def test_pods_of_a_raycluster_have_the_pod_sets_of_its_gang(first: int) -> None:
     gang = make_gang(Pods(first, ONE_GPU), Pods(2, Amounts(2, 4, 0)), wrapping=Wrapping.RAY_CLUSTER)
     derived = gang_of(parse_spec(gang.appwrapper()["spec"], namespace="benchmark"))
     (wrapped,) = gang.appwrapper()["spec"]["resources"]["GenericItems"]
-    raycluster: Json = wrapped["generictemplate"]
-    assert problem_with(raycluster) is None
-    raycluster["metadata"] |= {"uid": "uid", "namespace": "benchmark"}
-    pods = [make_ray_pod(raycluster, slot) for slot in plan_pods(raycluster, []).create]
-    found = Counter(gang.index_of(each["metadata"]["labels"]) for each in pods)
+    groups = wrapped["generictemplate"]["spec"]["workerGroupSpecs"]
+    names = [HEAD_GROUP, *(each["groupName"] for each in groups for _ in range(each["replicas"]))]
+    found = Counter(gang.index_of({GROUP_LABEL: name}) for name in names)
     assert found == {index: each.count for index, each in enumerate(derived.pod_sets)}
 
 

@@ -8,14 +8,11 @@ import pytest
 
 from testbed.operated import RUN_FOR, Operated, Wish
 from testbed.operators import BELOW, OPERATED
-from testbed.rayclusters import problem_with
-from testbed.rayservices import Clusters, cluster_name, clusters_of, make_cluster, make_services, make_status
 
 Json = dict[str, Any]
 
 NOW = "2026-01-01T00:00:00Z"
 TEMPLATE: Json = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main"}]}}
-RAY: Json = {"headGroupSpec": {"template": TEMPLATE}}
 SPECS: dict[str, Json] = {
     "JAXJob": {"jaxReplicaSpecs": {"Worker": {"replicas": 2, "template": TEMPLATE}}},
     "MPIJob": {
@@ -39,7 +36,6 @@ SPECS: dict[str, Json] = {
     },
     "TrainJob": {"trainer": {"numNodes": 2, "resourcesPerNode": {"requests": {"cpu": 1}}}},
     "LeaderWorkerSet": {"replicas": 2, "leaderWorkerTemplate": {"size": 3, "workerTemplate": TEMPLATE}},
-    "RayJob": {"rayClusterSpec": RAY, "shutdownAfterJobFinishes": True},
 }
 
 
@@ -105,7 +101,6 @@ def true(wish: Wish) -> list[str]:
         ("JobSet", ["Job/x-w-0", "Job/x-w-1"]),
         ("TrainJob", ["JobSet/x"]),
         ("LeaderWorkerSet", ["StatefulSet/x"]),
-        ("RayJob", ["RayCluster/x-12345"]),
     ],
 )
 def test_new_object_gets_objects_that_it_controls(kind: str, expected: list[str]) -> None:
@@ -235,153 +230,9 @@ def test_leader_worker_set_has_workers_of_each_leader_that_exists() -> None:
     assert (true(whole), whole.status["readyReplicas"]) == (["Available"], 2)
 
 
-RAY_CLUSTER: Json = {"kind": "RayCluster", "metadata": {"name": "x-12345"}, "status": {"state": "ready"}}
-
-
-@pytest.mark.parametrize(
-    ("below", "wanted", "deployment", "state"),
-    [
-        ([{**RAY_CLUSTER, "status": {}}], 1, "Initializing", None),
-        ([RAY_CLUSTER], 2, "Running", "PENDING"),
-        ([RAY_CLUSTER, job("x", ready=1)], 2, "Running", "RUNNING"),
-        ([RAY_CLUSTER, job("x", **ended("Complete"))], 2, "Complete", "SUCCEEDED"),
-        ([RAY_CLUSTER, job("x", **ended("Failed"))], 2, "Failed", "FAILED"),
-    ],
-)
-def test_ray_job_submits_once_its_cluster_is_ready(
-    below: list[Json], wanted: int, deployment: str, state: str | None
-) -> None:
-    wish = after("RayJob", *below)
-    assert len(wish.wanted) == wanted
-    assert (wish.status["jobDeploymentStatus"], wish.status.get("jobStatus")) == (deployment, state)
-
-
-@pytest.mark.parametrize("shutdown", [True, False])
-def test_ended_ray_job_removes_its_cluster_if_it_is_to(shutdown: bool) -> None:
-    spec = {**SPECS["RayJob"], "shutdownAfterJobFinishes": shutdown}
-    wish = after("RayJob", RAY_CLUSTER, spec=spec, status={"jobDeploymentStatus": "Complete"})
-    assert (wish.wanted, wish.unwanted) == ((), [RAY_CLUSTER] if shutdown else ())
-
-
-@pytest.mark.parametrize("kind", ["RayJob", "TrainJob"])
-def test_annotation_of_an_object_without_pod_template_says_how_long_it_runs(kind: str) -> None:
-    one = made(kind)
+def test_annotation_of_an_object_without_pod_template_says_how_long_it_runs() -> None:
+    one = made("TrainJob")
     one["metadata"]["annotations"] = {RUN_FOR: "5s"}
-    below = [RAY_CLUSTER] if kind == "RayJob" else []
-    last = operated(kind).decide(one, below, NOW).wanted[-1]
-    spec = last["spec"] if kind == "RayJob" else last["spec"]["replicatedJobs"][0]["template"]["spec"]
+    last = operated("TrainJob").decide(one, [], NOW).wanted[-1]
+    spec = last["spec"]["replicatedJobs"][0]["template"]["spec"]
     assert spec["template"]["metadata"]["annotations"] == {RUN_FOR: "5s"}
-
-
-# --- What the stand-in for KubeRay's operator makes from a RayService --------------------------------------
-
-
-SERVED_AT = "2026-11-20T09:00:00Z"
-LATER = "2026-11-20T09:00:05Z"
-CONFIG = {"headGroupSpec": {"template": {"spec": {"containers": [{"name": "head", "image": "ray:2"}]}}}}
-
-
-def make_service(**status: object) -> Json:
-    return {
-        "metadata": {"name": "vllm", "namespace": "ns", "uid": "12345-6", "generation": 1},
-        "spec": {"serveConfigV2": "applications: []", "rayClusterConfig": CONFIG},
-        "status": status,
-    }
-
-
-def ray(state: str | None, name: str = "") -> Json:
-    """The RayCluster that the service wants, or one of another name."""
-    return {"metadata": {"name": name or cluster_name(make_service())}, "status": {"state": state}}
-
-
-def facts(status: Json) -> dict[str, tuple[str, str]]:
-    return {one["type"]: (one["status"], one["reason"]) for one in status["conditions"]}
-
-
-def test_it_has_one_raycluster_of_its_own() -> None:
-    cluster = make_cluster(make_service())
-
-    assert cluster["metadata"]["name"] == cluster_name(make_service())
-    assert cluster["metadata"]["labels"]["ray.io/originated-from-cr-name"] == "vllm"
-    (owner,) = cluster["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["uid"], owner["controller"]) == ("RayService", "12345-6", True)
-    assert cluster["spec"] == CONFIG
-    assert problem_with(cluster) is None
-
-
-def test_its_services_select_the_pods_of_that_raycluster() -> None:
-    services = make_services(make_service())
-
-    assert [one["metadata"]["name"] for one in services] == ["vllm-head-svc", "vllm-serve-svc"]
-    assert {one["spec"]["selector"]["ray.io/cluster"] for one in services} == {cluster_name(make_service())}
-
-
-@pytest.mark.parametrize("clusters", [[], [ray(None)]], ids=["no-cluster", "pods-start"])
-def test_it_initializes_until_its_raycluster_is_ready(clusters: list[Json]) -> None:
-    status = make_status(make_service(), clusters, SERVED_AT)
-
-    assert facts(status) == {
-        "Ready": ("False", "Initializing"),
-        "UpgradeInProgress": ("False", "NoPendingCluster"),
-    }
-    assert status["serviceStatus"] is None
-    assert status["pendingServiceStatus"]["rayClusterName"] == cluster_name(make_service())
-
-
-def test_it_serves_once_its_raycluster_is_ready_and_from_then_on() -> None:
-    before = make_status(make_service(), [], SERVED_AT)
-    status = make_status(make_service(**before), [ray("ready")], LATER)
-
-    assert facts(status)["Ready"] == ("True", "NonZeroServeEndpoints")
-    assert [one["lastTransitionTime"] for one in status["conditions"]] == [LATER, SERVED_AT]
-    assert (status["serviceStatus"], status["pendingServiceStatus"]) == ("Running", None)
-    assert make_status(make_service(**status), [ray(None)], LATER)["serviceStatus"] == "Running"
-
-
-def changed(**group: object) -> Json:
-    """The service with a worker group that has these fields."""
-    service = make_service()
-    workers = {"groupName": "workers", "replicas": 1, **group}
-    return {**service, "spec": {"rayClusterConfig": {**CONFIG, "workerGroupSpecs": [workers]}}}
-
-
-def test_another_spec_is_another_raycluster_and_other_replicas_are_not() -> None:
-    assert cluster_name(changed(template={"spec": {}})) != cluster_name(changed())
-    assert cluster_name(changed(replicas=3, minReplicas=2)) == cluster_name(changed())
-
-
-OLD = ray("ready", "vllm-old")
-
-
-@pytest.mark.parametrize(
-    ("clusters", "expected", "upgrade"),
-    [
-        pytest.param([OLD], Clusters(active=OLD), False, id="spec-just-changed"),
-        pytest.param([OLD, ray(None)], Clusters(OLD, ray(None)), True, id="its-pods-start"),
-        pytest.param(
-            [OLD, ray(None, "vllm-dropped"), ray(None)],
-            Clusters(OLD, ray(None), (ray(None, "vllm-dropped"),)),
-            True,
-            id="changed-again",
-        ),
-        pytest.param(
-            [OLD, ray("ready")], Clusters(ray("ready"), outdated=(OLD,)), False, id="takes-over-when-ready"
-        ),
-        pytest.param(
-            [ray(None, "vllm-old"), ray(None)],
-            Clusters(pending=ray(None), outdated=(ray(None, "vllm-old"),)),
-            False,
-            id="changed-before-it-served",
-        ),
-    ],
-)
-def test_upgrade_goes_over_two_rayclusters(clusters: list[Json], expected: Clusters, upgrade: bool) -> None:
-    assert clusters_of(make_service(), clusters) == expected
-    status = make_status(make_service(), clusters, SERVED_AT)
-    assert facts(status)["UpgradeInProgress"][0] == str(upgrade)
-    for field, cluster in (
-        ("activeServiceStatus", expected.active),
-        ("pendingServiceStatus", expected.pending),
-    ):
-        named = status[field]["rayClusterName"] if status[field] else None
-        assert cluster is None or named == cluster["metadata"]["name"]

@@ -9,19 +9,24 @@ from typing import Any
 
 import pytest
 
-from testbed import build, monitoring
+from testbed import build, built_operators, kuberay_operator, monitoring
 from testbed.nodes import Shape, is_usable, make_node
+from testbed.plane import documents_of
 from testbed.postgres import memory_folder
 
 # Says it is new, lists two packages, builds two empty files, and notes that it did.
 GO = """#!/bin/sh
 case $1 in
 env) echo go1.26.9 ;;
-list) echo one; echo two ;;
+list)
+    case $2 in
+    -m) echo "$XDG_CACHE_HOME/module" ;;
+    *) echo one; echo two ;;
+    esac ;;
 build)
     echo built >> "$XDG_CACHE_HOME/built"
     for word; do case $previous in -o) made=$word ;; esac; previous=$word; done
-    touch "$made/kcp" "$made/kwok" "$made/helm"
+    touch "$made/kcp" "$made/kwok" "$made/helm" "$made/ray-operator"
     {ending} ;;
 esac
 """
@@ -238,6 +243,77 @@ def test_programs_are_found_once_they_are_built(cache: Path) -> None:
 def test_module_of_prometheus_names_the_programs_that_are_built() -> None:
     text = (monitoring.RECIPE.module / "go.mod").read_text()
     assert all(f"\t{package}\n" in text for package in monitoring.RECIPE.packages)
+
+
+# --- operators of other projects --------------------------------------------------------------------
+
+
+def write_module(cache: Path, definitions: str) -> None:
+    """A module of KubeRay's operator with one file of definitions."""
+    folder = cache / "module" / kuberay_operator.NEWEST.crds
+    folder.mkdir(parents=True)
+    (folder / "ray.yaml").write_text(definitions)
+
+
+DEFINITIONS = """\
+kind: CustomResourceDefinition
+metadata: {name: rayclusters.ray.io}
+---
+kind: Kustomization
+---
+"""
+
+
+def test_operator_comes_with_the_definitions_of_its_module_and_no_other_objects(cache: Path) -> None:
+    write_module(cache, DEFINITIONS)
+
+    assert built_operators.find(kuberay_operator.NEWEST) is None
+    files = built_operators.ensure(kuberay_operator.NEWEST, ignore)
+
+    assert built_operators.find(kuberay_operator.NEWEST) == files
+    assert (files.program.name, files.program.is_file(), files.webhooks) == ("ray-operator", True, ())
+    (definitions,) = files.crds
+    expected = {"kind": "CustomResourceDefinition", "metadata": {"name": "rayclusters.ray.io"}}
+    assert list(documents_of(definitions)) == [expected]
+
+
+def test_operator_whose_module_lacks_its_definitions_is_not_built(cache: Path) -> None:
+    with pytest.raises(build.BuildFailed, match="has no folder config/crd/bases"):
+        built_operators.ensure(kuberay_operator.NEWEST, ignore)
+
+    assert built_operators.find(kuberay_operator.NEWEST) is None
+
+
+@pytest.mark.parametrize("operator", kuberay_operator.RELEASES, ids=lambda each: each.version)
+def test_module_of_an_operator_names_it_and_pins_what_it_needs(
+    operator: built_operators.BuiltOperator,
+) -> None:
+    lines = (operator.folder / "go.mod").read_text().splitlines()
+
+    assert f"tool {operator.package}" in lines
+    assert any(f"{operator.module} {operator.version}" in line for line in lines)
+    assert f"{operator.module} {operator.version} h1:" in (operator.folder / "go.sum").read_text()
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [("", kuberay_operator.NEWEST), ("1.6", kuberay_operator.NEWEST), ("1.5", kuberay_operator.OLDEST)],
+)
+def test_release_of_kuberay_can_be_chosen(
+    setting: str, expected: built_operators.BuiltOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(kuberay_operator.VERSION_VARIABLE, setting)
+
+    assert kuberay_operator.chosen() == expected
+
+
+def test_release_of_kuberay_that_the_testbed_does_not_have_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(kuberay_operator.VERSION_VARIABLE, "1.2")
+
+    with pytest.raises(build.BuildFailed, match=r"the testbed has KubeRay v1\.5\.0, v1\.6\.0"):
+        kuberay_operator.chosen()
 
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

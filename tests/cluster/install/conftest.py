@@ -6,7 +6,6 @@ kinds, although it is there (docs/install.md, "Uninstall"). So the files do not 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from testbed import build
 from testbed.certificates import make_certificates
+from testbed.kuberay_operator import KubeRay, with_ray_kinds
 from testbed.nodes import Shape
 from testbed.plane import Plane, Wanted
 from testbed.ports import Ports
@@ -31,16 +31,13 @@ BLOG_NODES = Wanted(
 
 @pytest.fixture(scope="module")
 def fresh(supervisor: Supervisor) -> Iterator[Plane]:
-    """A cluster on which nothing of the dispatcher was installed, with the stand-in for KubeRay's operator."""
-    plane = Plane(supervisor, build.ensure(), "fresh", BLOG_NODES)
+    """A cluster on which nothing of the dispatcher was installed, with KubeRay's operator."""
+    plane = Plane(supervisor, build.ensure(), "fresh", with_ray_kinds(BLOG_NODES))
     plane.up()
-    operator = supervisor.start(
-        "kuberay-stand-in-fresh",
-        [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(plane.kubeconfig)],
-        cwd=CHECKOUT,
-    )
+    operator = KubeRay(supervisor, plane, plane.name)
+    operator.up()
     yield plane
-    supervisor.stop(operator)
+    operator.down()
     plane.down()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator
 
@@ -10,10 +9,11 @@ import pytest
 
 from dispatcher.kube.client import ClusterClient
 from testbed import build
+from testbed.kuberay_operator import KubeRay, with_ray_kinds
 from testbed.nodes import Shape
 from testbed.plane import Plane, Wanted
 from testbed.processes import Supervisor
-from tests.cluster.conftest import CHECKOUT, CRDS
+from tests.cluster.conftest import CRDS
 from tests.cluster.mcad.suite import AS_MCAD, OFTEN, Suite
 from tests.cluster.world import World
 
@@ -24,7 +24,7 @@ MCAD_NODES = Wanted(nodes=2, shape=Shape(cpu="975m", memory="8Gi", gpu=8), crds=
 @pytest.fixture(scope="package")
 def plane(supervisor: Supervisor) -> Iterator[Plane]:
     """A control plane with MCAD's two nodes and our CRDs, in place of the blog's."""
-    plane = Plane(supervisor, build.ensure(), "mcad", MCAD_NODES)
+    plane = Plane(supervisor, build.ensure(), "mcad", with_ray_kinds(MCAD_NODES))
     plane.up()
     yield plane
     plane.down()
@@ -51,11 +51,8 @@ async def neighbour(
 
 @pytest.fixture
 def kuberay(supervisor: Supervisor, plane: Plane) -> Iterator[None]:
-    """The stand-in for KubeRay's operator, which the other tests here do without."""
-    operator = supervisor.start(
-        "kuberay-stand-in",
-        [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(plane.kubeconfig)],
-        cwd=CHECKOUT,
-    )
+    """KubeRay's operator, which the other tests here do without."""
+    operator = KubeRay(supervisor, plane, plane.name)
+    operator.up()
     yield
-    supervisor.stop(operator)
+    operator.down()

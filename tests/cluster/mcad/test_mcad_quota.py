@@ -17,8 +17,8 @@ import yaml
 
 from dispatcher.api.names import QUEUE_LABEL
 from dispatcher.kube.client import MERGE_PATCH
-from testbed.kuberay import Api
 from testbed.plane import Plane
+from testbed.stand_in import Api
 from tests.cluster.definitions import create_once_served, optional_definitions, optional_kinds_of, uninstall
 from tests.cluster.dispatch_queues import Declare
 from tests.cluster.lives import breaking_job

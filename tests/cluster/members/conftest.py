@@ -12,6 +12,7 @@ import pytest
 
 from dispatcher.kube.client import ClusterClient
 from testbed import build
+from testbed.kuberay_operator import with_ray_kinds
 from testbed.nodes import Shape
 from testbed.plane import Plane, Wanted
 from testbed.processes import Supervisor
@@ -30,7 +31,7 @@ def planes(supervisor: Supervisor) -> Iterator[dict[str, Plane]]:
     """Three clusters by name; they end with the last test of this folder."""
     binaries = build.ensure()
     wanted = {"members-hub": HUB, "east": EAST, "west": WEST}
-    planes = {name: Plane(supervisor, binaries, name, each) for name, each in wanted.items()}
+    planes = {name: Plane(supervisor, binaries, name, with_ray_kinds(each)) for name, each in wanted.items()}
     with ThreadPoolExecutor() as pool:
         list(pool.map(Plane.up, planes.values()))
     yield planes

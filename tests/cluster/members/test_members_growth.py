@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from dispatcher.api.names import QUEUES_PATH
 from dispatcher.kube.client import MERGE_PATCH
+from testbed.kuberay_operator import KubeRay
 from testbed.plane import Plane
 from testbed.processes import Supervisor
-from tests.cluster.conftest import CHECKOUT
 from tests.cluster.dispatch_queues import Declare
 from tests.cluster.growing import scale, until_gated
 from tests.cluster.manifests import appwrapper, autoscaling, item, job
@@ -20,11 +19,11 @@ from tests.cluster.members.fleet import Fleet
 
 @pytest.fixture(scope="module", autouse=True)
 def operator(supervisor: Supervisor, planes: dict[str, Plane]) -> Iterator[None]:
-    """Somebody makes pods of RayClusters in west."""
-    command = [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(planes["west"].kubeconfig)]
-    process = supervisor.start("kuberay-stand-in-west", command, cwd=CHECKOUT)
+    """KubeRay's operator runs in west."""
+    operator = KubeRay(supervisor, planes["west"], "west")
+    operator.up()
     yield
-    supervisor.stop(process)
+    operator.down()
 
 
 async def test_base_gang_starts_in_a_member_and_a_growth_beyond_the_quota_neither_starts_nor_is_charged(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dispatcher.api.names import CLUSTER_SELECTOR
-from testbed.kuberay import Api
+from testbed.stand_in import Api
 from tests.cluster.definitions import install, uninstall
 from tests.cluster.lives import GROWTH, breaking_job, edit, until_drift
 from tests.cluster.manifests import appwrapper, bent, config_map, deployment, item, job, service

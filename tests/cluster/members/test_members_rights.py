@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,11 @@ import pytest
 from dispatcher.api.annotations import ADMISSION_GRACE, FORCE_DELETION_GRACE, RETRY_LIMIT
 from dispatcher.api.names import GROUPS_ANNOTATION, UID_LABEL, USER_ANNOTATION
 from dispatcher.api.names import QUEUES_PATH as QUEUES
-from testbed.kuberay import Api
+from testbed.kuberay_operator import KubeRay
 from testbed.nodes import NODES, Shape, create, name_of
 from testbed.plane import RBAC, Plane
 from testbed.processes import Supervisor
-from tests.cluster.conftest import CHECKOUT
+from testbed.stand_in import Api
 from tests.cluster.definitions import install, optional_definitions, uninstall
 from tests.cluster.dispatch_queues import declaring
 from tests.cluster.growing import scale
@@ -30,6 +29,7 @@ from tests.cluster.manifests import (
     item,
     job,
     pod,
+    rayjob,
     rayservice,
     service,
     statefulset,
@@ -43,26 +43,18 @@ from tests.cluster.world import World
 
 Json = dict[str, Any]
 
-NOT_HERE = {(verb, "ray.io", "rayjobs") for verb in ("create", "get", "list", "watch", "patch", "delete")}
-"""Nothing of the testbed knows that kind."""
-
 
 @pytest.fixture(scope="module", autouse=True)
 def operators_and_a_node(supervisor: Supervisor, planes: dict[str, Plane]) -> Iterator[None]:
-    """Somebody makes pods of RayClusters on the hub and in west, and the hub has a node as well."""
+    """KubeRay's operator runs on the hub and in west, and the hub has a node as well."""
     hub = planes["members-hub"]
     create(hub.client, Shape(cpu="4", memory="16Gi"), range(1))
-    operators = [
-        supervisor.start(
-            f"kuberay-stand-in-{name}",
-            [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(planes[name].kubeconfig)],
-            cwd=CHECKOUT,
-        )
-        for name in ("members-hub", "west")
-    ]
+    operators = [KubeRay(supervisor, planes[name], name) for name in ("members-hub", "west")]
+    for each in operators:
+        each.up()
     yield
     for each in operators:
-        supervisor.stop(each)
+        each.down()
     hub.client.request("DELETE", f"{NODES}/{name_of(0)}")
 
 
@@ -100,8 +92,9 @@ SECRET: Json = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "all"
 
 async def has_every_kind_and_is_suspended(hub: World, there: World, where: str) -> None:
     await loses_labels_and_is_suspended(hub, there, where, "all", EVERY_KIND)
-    # By itself, because the operator makes objects of the names that a RayCluster has.
+    # By themselves, because the operator makes objects of the names that a RayCluster has.
     await loses_labels_and_is_suspended(hub, there, where, "serving", [rayservice("serving")])
+    await loses_labels_and_is_suspended(hub, there, where, "tuning", [rayjob("tuning", run_for="forever")])
 
 
 async def loses_labels_and_is_suspended(
@@ -218,7 +211,7 @@ async def test_manifests_grant_the_needed_rights_and_no_more(guarded: Guarded, o
     await sees_the_status_of_a_queue(hub)  # last: who names no queue waits until its absence has lasted
 
     assert (guarded.refused(), complaints(process)) == ([], [])
-    assert unused(guarded) == {"hub": NOT_HERE, "west": NOT_HERE}
+    assert unused(guarded) == {"hub": set(), "west": set()}
     assert await anchors(guarded.fleet) == {}
 
 

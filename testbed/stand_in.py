@@ -1,18 +1,11 @@
-"""A stand-in for KubeRay's operator, which no package registry has.
+"""Operators that are played: the parts that all stand-ins share, and JSON requests to an API server.
 
-It turns RayClusters into the objects that the dispatcher and its users see with the real operator: one head pod, the
-worker pods of each group, the head's service and the status, with KubeRay's labels, owner references, injected
-containers and sticky "ready". A RayService becomes a RayCluster, two services and a status, and a second RayCluster
-while it is upgraded. `testbed.rayclusters` and `testbed.rayservices` decide, from values; this module watches and
-writes. Not included: parts that need a running Ray (autoscaling itself, dashboards, jobs, the health of a service),
-RayJobs, RBAC for the autoscaler, network policies, and the totals in `status.desiredCPU` and so on.
-
-One worker at a time serves a RayCluster. A created object enters the view of the pods at once, from the reply: a watch
-reports it later, and a decision in between would create it twice. The garbage collector deletes. An invalid spec gets
-only an Event, as from KubeRay.
+A stand-in turns objects into the objects and statuses that the dispatcher and its users see with the real operator.
+Its subclass decides; this module watches and writes. One worker at a time serves an object. A created object enters the
+view at once, from the reply: a watch reports it later, and a decision in between would create it twice. The garbage
+collector deletes.
 """
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -31,28 +24,10 @@ from typing import Any, Self
 import aiohttp
 
 from dispatcher.kube.library import Configuration, config
-from testbed import rayservices
-from testbed.rayclusters import (
-    CLUSTER_LABEL,
-    Json,
-    Plan,
-    Slot,
-    make_complaint,
-    make_pod,
-    make_refusal,
-    make_services,
-    make_status,
-    patch_for,
-    plan_pods,
-    problem_with,
-)
 
-log = logging.getLogger("kuberay-stand-in")
+Json = dict[str, Any]
 
-RAYCLUSTERS = "/apis/ray.io/v1/rayclusters"
-RAYSERVICES = "/apis/ray.io/v1/rayservices"
-PODS = "/api/v1/pods"
-MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+log = logging.getLogger("stand-in")
 
 
 class RefusedError(Exception):
@@ -369,10 +344,6 @@ class StandIn:
             if refusal.status not in (404, 409):
                 raise
 
-    async def _report(self, one: Json, plural: str, status: Json) -> None:
-        """Writes a status where it differs."""
-        await self._patch_status(one, plural, patch_for(one.get("status") or {}, status, now_text()))
-
     async def _patch_status(self, one: Json, plural: str, patch: Json | None) -> None:
         """Merges a patch into the status of an object that is still the same."""
         if patch is None:
@@ -387,111 +358,6 @@ class StandIn:
         except RefusedError as refusal:
             if refusal.status not in (404, 409):
                 raise
-
-
-class RayClusterStandIn(StandIn):
-    """Acts as KubeRay's operator. A cluster without the CRD of RayServices is served, too."""
-
-    about = "a stand-in for KubeRay's operator; watching RayClusters"
-
-    def __init__(self, kubeconfig: Path) -> None:
-        self._rayservices = View()
-        self._clusters = View()
-        self._pods = View()
-        self._served: set[str] = set()
-        self._told: dict[str, str] = {}
-        super().__init__(
-            kubeconfig,
-            [
-                Watched(RAYSERVICES, self._rayservices, [uid_of]),
-                Watched(RAYCLUSTERS, self._clusters, [uid_of, controller_of], needed=True),
-                Watched(PODS, self._pods, [controller_of], {"labelSelector": CLUSTER_LABEL}, needed=True),
-            ],
-        )
-
-    def _primaries(self) -> Iterable[str]:
-        return [*self._rayservices.by_uid, *self._clusters.by_uid]
-
-    async def _reconcile(self, uid: str) -> None:
-        """Makes the next changes that the spec of one RayCluster or RayService requires."""
-        if (service := self._rayservices.by_uid.get(uid)) is not None:
-            if "deletionTimestamp" not in service["metadata"]:
-                await self._reconcile_service(service)
-        elif (cluster := self._clusters.by_uid.get(uid)) is not None and self._is_ours(cluster):
-            await self._reconcile_cluster(cluster)
-
-    async def _reconcile_service(self, service: Json) -> None:
-        clusters = self._clusters.controlled_by(uid_of(service))
-        name = rayservices.cluster_name(service)
-        if not any(each["metadata"]["name"] == name for each in clusters):
-            wanted = rayservices.make_cluster(service)
-            created = await self._create("/apis/ray.io/v1", "rayclusters", wanted)
-            self._clusters.expect(created, asyncio.get_running_loop().time())
-        for outdated in rayservices.clusters_of(service, clusters).outdated:
-            await self._delete(outdated, "/apis/ray.io/v1", "rayclusters")
-        await self._make_services(service, rayservices.make_services(service))
-        await self._report(service, "rayservices", rayservices.make_status(service, clusters, now_text()))
-
-    async def _reconcile_cluster(self, cluster: Json) -> None:
-        if problem := problem_with(cluster):
-            await self._refuse(cluster, problem)
-            return
-        await self._make_services(cluster, make_services(cluster))
-        plan = plan_pods(cluster, self._pods.controlled_by(uid_of(cluster)))
-        failures = await self._carry_out(cluster, plan)
-        failure = next((str(one) for one in failures if isinstance(one, RefusedError)), None)
-        if failure:
-            await self._tell(cluster, make_complaint(cluster, failure))
-        pods = self._pods.controlled_by(uid_of(cluster))
-        await self._report(cluster, "rayclusters", make_status(cluster, pods, failure, now_text()))
-        if failures:
-            raise failures[0]
-
-    def _is_ours(self, cluster: Json) -> bool:
-        metadata, spec = cluster["metadata"], cluster.get("spec") or {}
-        return "deletionTimestamp" not in metadata and spec.get("managedBy") != MULTIKUEUE
-
-    async def _refuse(self, cluster: Json, problem: str) -> None:
-        """Reports a problem once, by an Event: users see nothing else of an ignored RayCluster."""
-        if await self._tell(cluster, make_refusal(cluster, problem)):
-            log.warning("RayCluster %s is left alone: %s", self._name(uid_of(cluster)), problem)
-
-    async def _tell(self, cluster: Json, event: Json) -> bool:
-        """Writes an Event about a RayCluster, unless the one before said the same; true if it is written."""
-        uid, message = uid_of(cluster), str(event["message"])
-        if self._told.get(uid) == message:
-            return False
-        await self._api.request("POST", f"{_namespace_path(cluster)}/events", event)
-        self._told[uid] = message
-        return True
-
-    async def _make_services(self, owner: Json, services: Sequence[Json]) -> None:
-        """Creates the services of a RayCluster or RayService once."""
-        uid = uid_of(owner)
-        if uid not in self._served:
-            for service in services:
-                await self._create("/api/v1", "services", service)
-            self._served.add(uid)
-
-    async def _carry_out(self, cluster: Json, plan: Plan) -> list[BaseException]:
-        """Sends all requests and lets each end: a cancelled one might have created its pod nevertheless."""
-        doomed = [self._pods.by_uid[uid] for uid in plan.delete]
-        results = await asyncio.gather(
-            *(self._delete(pod, "/api/v1", "pods") for pod in doomed),
-            *(self._create_pod(cluster, slot) for slot in plan.create),
-            return_exceptions=True,
-        )
-        return [one for one in results if one is not None]
-
-    async def _create_pod(self, cluster: Json, slot: Slot) -> None:
-        created = await self._api.request("POST", f"{_namespace_path(cluster)}/pods", make_pod(cluster, slot))
-        self._pods.expect(created, asyncio.get_running_loop().time())
-        log.info("RayCluster %s: created %s", cluster["metadata"]["name"], created["metadata"]["name"])
-
-    def _name(self, uid: str) -> str:
-        found = self._clusters.by_uid.get(uid) or self._rayservices.by_uid.get(uid) or {}
-        metadata = found.get("metadata", {})
-        return f"{metadata.get('namespace')}/{metadata.get('name')}"
 
 
 def now_text() -> str:
@@ -510,10 +376,6 @@ def controller_of(one: Json) -> str | None:
     return next((owner["uid"] for owner in owners if owner.get("controller")), None)
 
 
-def _namespace_path(one: Json) -> str:
-    return f"/api/v1/namespaces/{one['metadata']['namespace']}"
-
-
 async def run_until_told(stand_in: StandIn) -> None:
     """Runs a stand-in until SIGTERM or SIGINT."""
     loop = asyncio.get_running_loop()
@@ -525,20 +387,3 @@ async def run_until_told(stand_in: StandIn) -> None:
         running = tasks.create_task(stand_in.run())
         await told.wait()
         running.cancel()
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the stand-in until SIGTERM."""
-    parser = argparse.ArgumentParser(
-        prog="python -m testbed.kuberay",
-        description="A stand-in for KubeRay's operator, not KubeRay itself: turns RayClusters into the pods, "
-        "services and status that KubeRay would make. For demos, tests and benchmarks.",
-    )
-    parser.add_argument("--kubeconfig", type=Path, required=True, help="how to reach the API server")
-    options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    asyncio.run(run_until_told(RayClusterStandIn(options.kubeconfig)))
-
-
-if __name__ == "__main__":
-    main()
