@@ -54,8 +54,8 @@ class Run:
     def output(self) -> str:
         return self._output.read_text()
 
-    def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+    def wait_for(self, text: str, patience: float = PATIENCE_SECONDS) -> None:
+        deadline = time.monotonic() + patience
         while text not in self.output:
             assert self.popen.poll() is None, f"it ended with {self.popen.returncode}: {self.output}"
             assert time.monotonic() < deadline, f"never said {text!r}: {self.output}"
