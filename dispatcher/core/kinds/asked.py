@@ -18,11 +18,12 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from dispatcher.api.names import KUEUE_QUEUE_LABEL
 from dispatcher.core.kinds.built_in import KnownKind
 from dispatcher.core.kinds.fields import Field, TemplateError
 from dispatcher.core.kinds.pods.pod_rules import Kind, can_grow
 from dispatcher.core.model.record import ObjectRef
-from dispatcher.text import mapping_of, mappings_of
+from dispatcher.text import mapping_of, mappings_of, name_of
 
 
 class Asked(Struct, frozen=True):
@@ -31,12 +32,14 @@ class Asked(Struct, frozen=True):
     `pods` is the number of pods that the gang waits for; None if it is not known. `is_suspended` is true while the
     controller of the kind is to make no pods. `manager` is the controller that the spec names in place of the usual
     one; empty if it names none. `is_autoscaled` is true if the operator of the kind changes the number by itself.
+    `queue_of_kueue` is the queue in which Kueue is to admit a suspended object; empty if its labels name none.
     """
 
     pods: int | None = None
     is_suspended: bool = False
     manager: str = ""
     is_autoscaled: bool = False
+    queue_of_kueue: str = ""
 
 
 NOT_KNOWN: Final = Asked()
@@ -53,7 +56,8 @@ def asked_of(row: KnownKind, raw: Mapping[str, Any]) -> Asked:
     root = Field(raw)
     is_suspended = _is_suspended(row, root)
     pods = 0 if is_suspended else _pods(row.pods, root)
-    return Asked(pods, is_suspended, _manager(row, root), _is_autoscaled(row.pods, root))
+    queue = _queue_of_kueue(raw) if is_suspended else ""
+    return Asked(pods, is_suspended, _manager(row, root), _is_autoscaled(row.pods, root), queue)
 
 
 def makes_pods_in_order(row: KnownKind, raw: Mapping[str, Any]) -> bool:
@@ -110,6 +114,16 @@ def _manager(row: KnownKind, root: Field) -> str:
 
 _LONGEST_MANAGER: Final = 63
 """The longest `managedBy` that Kubernetes takes; an operator's CRD may take more."""
+
+
+def _queue_of_kueue(raw: Mapping[str, Any]) -> str:
+    """The queue that the labels of an object name.
+
+    Kueue suspends an object with this label when it is created, and resumes it once its queue has quota for it.
+    Source: https://kueue.sigs.k8s.io/docs/concepts/workload/
+    """
+    labels = mapping_of(mapping_of(mapping_of(raw).get("metadata")).get("labels"))
+    return name_of(labels.get(KUEUE_QUEUE_LABEL))
 
 
 MOST_NAMED: Final = 1000

@@ -477,6 +477,8 @@ def _note(record: Record, issues: list[HealthIssue], seen: ObservedState) -> Dec
 def _to_note_at(issue: HealthIssue, record: Record) -> datetime | None:
     """From when on a health issue is noted, also one that goes on in other words; None if it is not to be noted."""
     noted, at_once = record.unhealthy, record.phase_since
+    if _comes_after_a_wait(issue, record):
+        return at_once
     if noted is None or not health.is_the_same(noted.reason, issue.reason):
         return issue.told_from or (at_once if issue.due is None else None)
     if issue.is_anew:
@@ -489,17 +491,36 @@ def _to_note_at(issue: HealthIssue, record: Record) -> datetime | None:
 def _is_to_tell_first(issue: HealthIssue, record: Record) -> bool:
     """True for missing pods of which the gang should have been told in time, and was not; MCAD's wait tells nothing.
 
-    This leader may be the first that knows of them, or a pod is made in place of another one.
+    This leader may be the first that knows of them, or a pod is made in place of another one. The time of pods that
+    Kueue has only just admitted begins now, also if the author wrote a wait.
     """
+    if _comes_after_a_wait(issue, record):
+        return True
     if issue.reason != words.INSUFFICIENT_PODS_READY or issue.told_from is None or issue.due is None:
         return False
     is_noted = record.unhealthy is not None and record.unhealthy.reason == issue.reason
     return not is_noted and issue.told_from < issue.due
 
 
+def _comes_after_a_wait(issue: HealthIssue, record: Record) -> bool:
+    """True for missing pods of a gang that was noted to wait for Kueue, and does so no more."""
+    noted = record.unhealthy
+    return (
+        noted is not None
+        and noted.reason == words.ADMISSION_AWAITED
+        and issue.due is not None
+        and issue.reason in _FOR_WANT_OF_PODS
+    )
+
+
+_FOR_WANT_OF_PODS: Final = words.REASONS_OF_MCAD | {words.INSUFFICIENT_PODS_READY}
+
+
 def _since(issue: HealthIssue, record: Record, now: datetime) -> datetime | None:
     """Since when a health issue lasts that is noted now; None for the time of the note."""
     noted = record.unhealthy
+    if _comes_after_a_wait(issue, record):
+        return now
     if noted is not None and health.is_the_same(noted.reason, issue.reason):
         return now if issue.is_anew else noted.since
     is_told_late = issue.due is not None and issue.due <= now
@@ -517,8 +538,11 @@ def _without_consequence(record: Record, objects: ObservedObjects) -> tuple[str,
         return words.DRIFTED, objects.drift
     if objects.withheld.suspended:
         return words.OBJECT_SUSPENDED, f"{objects.withheld.suspended}, as its AppWrapper says"
+    if objects.withheld.awaiting:
+        return words.ADMISSION_AWAITED, objects.withheld.awaiting
     noted = record.unhealthy
-    if noted is not None and noted.reason == words.OBJECT_SUSPENDED and objects.withheld.unread:
+    is_noted = noted is not None and noted.reason in {words.OBJECT_SUSPENDED, words.ADMISSION_AWAITED}
+    if noted is not None and is_noted and objects.withheld.unread:
         return noted.reason, noted.message
     return None
 

@@ -7,8 +7,10 @@ node, and, until the gang has run, pods that nobody made or that do not start. P
 containers may take any time.
 
 Pods that its objects do not ask for (`withheld`) are no health issue of a gang that has run, unless `minAvailable` is
-written. A gang that has never run needs the pods that its objects ask for, and at least one. While nobody has read what
-an object asks for, pods that a gang which has run lacks are in doubt: it is not evicted for them.
+written. A gang that has never run needs the pods that its objects ask for, and at least one. While Kueue is still to
+admit all that a gang asks for, this is only told: an eviction would lose the place of the objects in Kueue's queue.
+While nobody has read what an object asks for, pods that a gang which has run lacks are in doubt: it is not evicted for
+them.
 """
 
 from __future__ import annotations
@@ -221,6 +223,8 @@ def missing_pods(
 
     The time of a gang on trust begins once its pods should have nodes, `bind_within` after its creation.
     """
+    if withheld.awaits_all and not (pods.live or pods.failed):
+        return _awaited(record, withheld)
     unmade, noted = unmade_pods(record, policy, pods, done, withheld), record.unhealthy
     pods = replace(pods, succeeded=completed(record, policy, pods, done))
     if policy.min_available:
@@ -252,6 +256,12 @@ def missing_pods(
         codes = ", ".join(map(str, sorted(pods.exit_codes)))
         return replace(issue, message=f"{found.message}, with exit code {codes}", remedy=Remedy.FAIL)
     return issue
+
+
+def _awaited(record: Record, withheld: Withheld) -> HealthIssue:
+    """The wait for Kueue; nothing follows from it, however long it lasts."""
+    told_from = _dispatched_at(record) + TOLD_AFTER
+    return HealthIssue(words.ADMISSION_AWAITED, withheld.awaiting, Remedy.REQUEUE, None, told_from)
 
 
 def _is_in_doubt(

@@ -1,8 +1,8 @@
 """Pods that a gang lacks: those that its objects do not ask for, and those that the words of its health issue name.
 
-A user or an autoscaler lowered the scale of an object, a user or another controller suspended it, or another controller
-is to make its pods. Done objects withhold nothing. What an object asks for that nobody has read is not known: it may
-withhold all of its pods, or none.
+A user or an autoscaler lowered the scale of an object, a user or another controller suspended it, Kueue has not
+admitted it, or another controller is to make its pods. Done objects withhold nothing. What an object asks for that
+nobody has read is not known: it may withhold all of its pods, or none.
 
 Health issues for want of pods share one reason, which is on the wire, and the record keeps only reason, words and time.
 So the words tell what was noted. Words of controllers follow after a semicolon and are not read.
@@ -33,6 +33,9 @@ class Withheld(Struct, frozen=True):
     the autoscaler of their operator. It has no numbers that an autoscaler may change all the time. `suspended` names
     those that are suspended as the AppWrapper says, `why` all objects that keep their controller from making pods. Each
     is empty if there are none. `unread` names the objects that nobody has read, whose templates ask for `unread_pods`.
+
+    `awaiting` names the suspended objects that Kueue is to admit; `lowered` and `suspended` do not name them. It
+    `awaits_all` if no other object asks for pods.
     """
 
     pods: int = 0
@@ -41,6 +44,8 @@ class Withheld(Struct, frozen=True):
     why: str = ""
     unread: str = ""
     unread_pods: int = 0
+    awaiting: str = ""
+    awaits_all: bool = False
 
 
 NONE_WITHHELD: Final = Withheld()
@@ -61,9 +66,13 @@ def withheld_by(
         pods=sum(_lacking(*each) for each in found),
         lowered=_named(_lowered(*each) for each in found),
         suspended=_named(_suspended(*each) for each in found),
-        why=_named(_lowered(*each) or _suspended(*each) or _managed(*each) for each in found),
+        why=_named(
+            _awaiting(*each) or _lowered(*each) or _suspended(*each) or _managed(*each) for each in found
+        ),
         unread=_named(_title(ref) for ref, _ in unread),
         unread_pods=sum(item.asks for _, item in unread),
+        awaiting=_named(_awaiting(*each) for each in found),
+        awaits_all=not unread and _all_await(found),
     )
 
 
@@ -98,8 +107,20 @@ def _lacking(_: ObjectRef, asks: int, now: Asked) -> int:
     return 0 if now.pods is None else max(0, asks - now.pods)
 
 
+def _all_await(found: Sequence[_Open]) -> bool:
+    """True if Kueue is to admit every object that may make pods, and there is one."""
+    making = [now for _, asks, now in found if asks or now.pods or now.is_suspended]
+    return bool(making) and all(now.queue_of_kueue for now in making)
+
+
+def _awaiting(ref: ObjectRef, _: int, now: Asked) -> str:
+    if not now.queue_of_kueue:
+        return ""
+    return f"{_title(ref)} waits until Kueue admits it in queue {now.queue_of_kueue}"
+
+
 def _lowered(ref: ObjectRef, asks: int, now: Asked) -> str:
-    if not _lacking(ref, asks, now):
+    if now.queue_of_kueue or not _lacking(ref, asks, now):
         return ""
     if now.is_suspended:
         return f"{_title(ref)} is suspended"
@@ -109,7 +130,8 @@ def _lowered(ref: ObjectRef, asks: int, now: Asked) -> str:
 
 
 def _suspended(ref: ObjectRef, asks: int, now: Asked) -> str:
-    return f"{_title(ref)} is suspended" if now.is_suspended and not asks else ""
+    is_for_its_user = now.is_suspended and not now.queue_of_kueue
+    return f"{_title(ref)} is suspended" if is_for_its_user and not asks else ""
 
 
 def _managed(ref: ObjectRef, _: int, now: Asked) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dispatcher.api.names import KUEUE_QUEUE_LABEL
 from dispatcher.core.kinds.asked import Asked, asked_of, makes_pods_in_order
 from dispatcher.core.kinds.registry import BUILT_IN
 
@@ -74,6 +75,30 @@ def test_job_asks_for_its_parallelism_unless_it_is_suspended(spec: dict[str, Any
 )
 def test_raycluster_asks_for_its_head_and_its_workers(spec: dict[str, Any], expected: Asked) -> None:
     assert asked(RAY, spec) == expected
+
+
+@pytest.mark.parametrize(
+    ("metadata", "suspend", "queue"),
+    [
+        pytest.param({"labels": {KUEUE_QUEUE_LABEL: "users"}}, True, "users", id="suspended"),
+        pytest.param({"labels": {KUEUE_QUEUE_LABEL: "users"}}, False, "", id="admitted"),
+        pytest.param({"labels": {"app": "train"}}, True, "", id="of-no-queue"),
+        pytest.param({"labels": {KUEUE_QUEUE_LABEL: 7}}, True, "", id="a-name-that-is-none"),
+        pytest.param({"labels": "none"}, True, "", id="labels-that-are-none"),
+        pytest.param([], True, "", id="metadata-that-is-none"),
+    ],
+)
+def test_suspended_object_with_the_label_of_a_queue_waits_for_kueue(
+    metadata: object, suspend: bool, queue: str
+) -> None:
+    raw = {"metadata": metadata, "spec": {"suspend": suspend, "template": TEMPLATE}}
+    assert asked_of(BUILT_IN.row(*JOB), raw).queue_of_kueue == queue
+
+
+def test_name_of_the_queue_of_kueue_has_a_bounded_length() -> None:
+    labels = {KUEUE_QUEUE_LABEL: "q" * 300}
+    raw = {"metadata": {"labels": labels}, "spec": {"suspend": True, "template": TEMPLATE}}
+    assert len(asked_of(BUILT_IN.row(*JOB), raw).queue_of_kueue) == 253
 
 
 @pytest.mark.parametrize(

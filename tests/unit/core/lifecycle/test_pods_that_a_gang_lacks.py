@@ -25,7 +25,7 @@ from dispatcher.core.lifecycle.missing_pods import (
     withheld_by,
 )
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.lifecycle.step import Act, Commit
+from dispatcher.core.lifecycle.step import NOOP, Act, Commit, Decision, Do
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.record import NotedIssue, ObjectRef, Phase, Record
@@ -34,6 +34,10 @@ from tests.builders import at, make_gang, make_objects, make_observation, make_p
 
 def ref(item: int = 0) -> ObjectRef:
     return ObjectRef(item, "batch/v1", "Job", "default", f"j{item}", f"uid-{item}")
+
+
+WAITS = "Job default/j0 waits until Kueue admits it in queue users"
+FOR_KUEUE = Asked(0, is_suspended=True, queue_of_kueue="users")
 
 
 @pytest.mark.parametrize(
@@ -83,6 +87,18 @@ def ref(item: int = 0) -> ObjectRef:
             Withheld(0, "", "", "Job default/j0 is managed by example.com/other"),
             id="another-manager",
         ),
+        pytest.param(
+            3,
+            FOR_KUEUE,
+            Withheld(3, why=WAITS, awaiting=WAITS, awaits_all=True),
+            id="not-admitted-by-kueue",
+        ),
+        pytest.param(
+            0,
+            FOR_KUEUE,
+            Withheld(0, why=WAITS, awaiting=WAITS, awaits_all=True),
+            id="suspended-by-its-author-for-kueue",
+        ),
     ],
 )
 def test_object_withholds_the_pods_that_it_does_not_ask_for(
@@ -102,6 +118,25 @@ def test_sentences_name_three_objects_and_count_the_others() -> None:
     refs = [ref(item) for item in range(5)]
     found = withheld_by(refs, [CompletionRule(asks=1)] * 5, [Asked(0)] * 5)
     assert (found.pods, found.lowered.count("asks for none"), found.lowered[-10:]) == (5, 3, "and 2 more")
+
+
+@pytest.mark.parametrize(
+    ("other", "asks", "expected"),
+    [
+        pytest.param(FOR_KUEUE, 1, True, id="both-wait"),
+        pytest.param(NOT_KNOWN, 0, True, id="a-configmap"),
+        pytest.param(Asked(1), 1, False, id="one-may-run"),
+        pytest.param(Asked(0), 1, False, id="one-is-scaled-to-zero"),
+        pytest.param(Asked(0, is_suspended=True), 1, False, id="one-is-suspended-by-its-user"),
+        pytest.param(NOT_KNOWN, 1, False, id="one-does-not-tell"),
+        pytest.param(None, 1, False, id="one-is-not-read"),
+    ],
+)
+def test_gang_waits_for_kueue_as_a_whole_if_no_other_object_makes_pods(
+    other: Asked | None, asks: int, expected: bool
+) -> None:
+    items = [CompletionRule(asks=1), CompletionRule(asks=asks)]
+    assert withheld_by([ref(), ref(1)], items, [FOR_KUEUE, other]).awaits_all is expected
 
 
 UNMADE = "2 of 4 pods run: pods that do not exist: 2"
@@ -154,8 +189,6 @@ def test_other_numbers_alone_say_nothing_new(noted: str, message: str, expected:
     assert says_otherwise(noted, message) is expected
 
 
-# --- over time -------------------------------------------------------------------------------------------
-
 JOB = make_policy(CompletionRule(ends=True, holds=True, pods=4, asks=4))
 SERVERS = make_policy(CompletionRule(holds=True, pods=4, asks=4))
 IN_ORDER = make_policy(CompletionRule(holds=True, pods=4, asks=4, in_order=True))
@@ -163,12 +196,90 @@ DISPATCHED = make_record(Phase.DISPATCHED, gang=make_gang(4))
 """Dispatched at second 2."""
 RUNNING = make_record(Phase.RUNNING, gang=make_gang(4))
 TWO, ALL_FOUR = PodCounts(running=2), PodCounts(running=4)
+TWO_DO_START = PodCounts(running=2, pending=2, starting=2)
 TWO_DO_NOT_START, TWO_HAVE_NO_NODE = (
     PodCounts(running=2, pending=2),
     PodCounts(running=2, pending=2, unschedulable=2),
 )
 ABSENT = PodCounts()
 MINUTES = 60
+
+
+# --- before Kueue admits it ------------------------------------------------------------------------------
+
+AWAITING = Withheld(4, why=WAITS, awaiting=WAITS, awaits_all=True)
+DAY = 24 * 3600
+
+
+def due_while(
+    withheld: Withheld,
+    record: Record,
+    policy: LifecyclePolicy,
+    seconds: float,
+    pods: PodCounts | None = None,
+) -> Decision:
+    objects = replace(make_objects(pods or PodCounts(), ObjectState()), withheld=withheld)
+    return decide(make_observation(record, seconds=seconds, policy=policy, objects=objects))
+
+
+def told(record: Record) -> Record:
+    """The record once the wait is told."""
+    return run_changes.note_health_issue(record, words.ADMISSION_AWAITED, WAITS, at(32)).after
+
+
+@pytest.mark.parametrize("minimum", [pytest.param(None, id="ours"), pytest.param(4, id="of-mcad")])
+def test_gang_keeps_its_place_while_kueue_has_not_admitted_it(minimum: int | None) -> None:
+    policy = replace(JOB, min_available=minimum)
+    assert due_while(AWAITING, DISPATCHED, policy, 10) == Do(Act.NOOP, until=at(32))
+    first = due_while(AWAITING, DISPATCHED, policy, 32)
+    assert first == Do(Act.NOTE_HEALTH_ISSUE, words.ADMISSION_AWAITED, WAITS)
+    for seconds in (33, 62, 400, DAY):
+        assert due_while(AWAITING, told(DISPATCHED), policy, seconds) == NOOP
+
+
+def test_running_gang_that_kueue_preempts_keeps_its_charge() -> None:
+    assert due_while(AWAITING, told(RUNNING), JOB, DAY) == NOOP
+
+
+def test_admitted_gang_whose_pods_start_is_told_of_no_more() -> None:
+    decision = due_while(NONE_WITHHELD, told(DISPATCHED), JOB, 33, TWO_DO_START)
+    assert isinstance(decision, Commit)
+    assert decision.cause is Cause.RECOVERED
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason", "message", "grace"),
+    [
+        pytest.param(JOB, words.INSUFFICIENT_PODS_READY, NONE, 1, id="ours"),
+        pytest.param(
+            replace(JOB, min_available=4),
+            words.MIN_PODS_NOT_RUNNING,
+            words.MIN_PODS_MESSAGE.format(minimum=4, running=0, completed=0),
+            5,
+            id="of-mcad",
+        ),
+    ],
+)
+@pytest.mark.parametrize("seconds", [40, DAY])
+def test_time_of_the_pods_of_a_gang_begins_once_kueue_has_admitted_it(
+    policy: LifecyclePolicy, reason: str, message: str, grace: int, seconds: int
+) -> None:
+    admitted = due_while(NONE_WITHHELD, told(DISPATCHED), policy, seconds)
+    assert admitted == Do(Act.NOTE_HEALTH_ISSUE, reason, message, since=at(seconds))
+    record = run_changes.note_health_issue(told(DISPATCHED), reason, message, at(seconds)).after
+    assert due_while(NONE_WITHHELD, record, policy, seconds + 1) == Do(
+        Act.NOOP, until=at(seconds + grace * MINUTES)
+    )
+
+
+def test_wait_of_one_object_is_told_while_the_others_run() -> None:
+    partly = Withheld(2, why=WAITS, awaiting=WAITS)
+    assert due_while(partly, RUNNING, JOB, 40, TWO) == Do(
+        Act.NOTE_HEALTH_ISSUE, words.ADMISSION_AWAITED, WAITS
+    )
+
+
+# --- over time -------------------------------------------------------------------------------------------
 
 
 def life(
