@@ -242,10 +242,15 @@ def _with_wait_gcs_ready(pod_spec: PodSpec, _: Field, __: Field) -> PodSpec:
     return _with_one_more(pod_spec, "initContainers", _WAIT_GCS_READY)
 
 
-def with_init_pytorch(pod_spec: PodSpec, group: Field, _: Field) -> PodSpec:
-    """Adds the init container with which workers wait for their master; the operator reads `worker` as `Worker`."""
-    is_worker = group.key.lower() == "worker"
-    return _with_one_more(pod_spec, "initContainers", _INIT_PYTORCH) if is_worker else pod_spec
+def with_init_pytorch(pod_spec: PodSpec, group: Field, root: Field) -> PodSpec:
+    """Adds the init container with which workers wait for their master, if there is one.
+
+    The operator reads `worker` as `Worker`.
+    """
+    if group.key.lower() != "worker":
+        return pod_spec
+    has_master = any(each.key.lower() == "master" for each in root.each("spec.pytorchReplicaSpecs.*"))
+    return _with_one_more(pod_spec, "initContainers", _INIT_PYTORCH) if has_master else pod_spec
 
 
 def _with_submitter(pod_spec: PodSpec, _: Field, root: Field) -> PodSpec:

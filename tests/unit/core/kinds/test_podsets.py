@@ -57,6 +57,11 @@ def test_pytorch_workers_wait_for_their_master_in_an_init_container(key: str) ->
     assert found == Pods((PodSet(1, Resources({"cpu": 20})), worker), 3)
 
 
+def test_pytorch_workers_without_a_master_wait_for_none() -> None:
+    specs = {"Worker": replicas(2, cpu="20m")}
+    assert pods("kubeflow.org", "PyTorchJob", pytorchReplicaSpecs=specs) == made((2, 20))
+
+
 def test_mpi_workers_do_not_wait_for_the_launcher() -> None:
     specs = {"Launcher": replicas(cpu="20m"), "Worker": replicas(2, cpu="20m")}
     assert pods("kubeflow.org", "MPIJob", mpiReplicaSpecs=specs) == made((1, 20), (2, 20))
