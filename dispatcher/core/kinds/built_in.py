@@ -169,7 +169,13 @@ ROWS: Final[tuple[KnownKind, ...]] = (
             "spec.managedBy",
             "jobset.sigs.k8s.io/jobset-controller",
         ),
-        ("jobset.sigs.k8s.io/jobset-name",),
+        ("jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid"),
+        (
+            "jobset.sigs.k8s.io/job-global-index",
+            "jobset.sigs.k8s.io/job-group-index",
+            "jobset.sigs.k8s.io/job-index",
+            "jobset.sigs.k8s.io/job-key",
+        ),
     ),
     _training("JAXJob", kubeflow_job("jaxReplicaSpecs")),
     _training("MPIJob", kubeflow_job("mpiReplicaSpecs", in_order=pod_rules.in_order_always)),
@@ -180,6 +186,14 @@ ROWS: Final[tuple[KnownKind, ...]] = (
     _labelled(
         _with_pods("leaderworkerset.x-k8s.io", "LeaderWorkerSet", pod_rules.LEADER_WORKER_SET),
         ("leaderworkerset.sigs.k8s.io/name",),
+        (
+            "controller-revision-hash",  # the workers of each group are a StatefulSet of their own
+            "leaderworkerset.sigs.k8s.io/group-index",
+            "leaderworkerset.sigs.k8s.io/group-key",
+            "leaderworkerset.sigs.k8s.io/subgroup-index",
+            "leaderworkerset.sigs.k8s.io/subgroup-key",
+            "leaderworkerset.sigs.k8s.io/worker-index",
+        ),
     ),
     _labelled(
         _managed(

@@ -37,7 +37,13 @@ LABELS: Final[Mapping[tuple[str, str], tuple[frozenset[str], frozenset[str]]]] =
     ),
     ("batch", "Job"): (JOB, frozenset({"batch.kubernetes.io/job-completion-index"})),
     ("batch.volcano.sh", "Job"): (NONE, NONE),
-    ("jobset.x-k8s.io", "JobSet"): (frozenset({"jobset.sigs.k8s.io/jobset-name"}), NONE),
+    ("jobset.x-k8s.io", "JobSet"): (
+        frozenset({"jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid"}),
+        frozenset(
+            f"jobset.sigs.k8s.io/{each}"
+            for each in ("job-global-index", "job-group-index", "job-index", "job-key")
+        ),
+    ),
     ("kubeflow.org", "JAXJob"): TRAINING,
     ("kubeflow.org", "MPIJob"): TRAINING,
     ("kubeflow.org", "PaddleJob"): TRAINING,
@@ -46,7 +52,11 @@ LABELS: Final[Mapping[tuple[str, str], tuple[frozenset[str], frozenset[str]]]] =
     ("kubeflow.org", "XGBoostJob"): TRAINING,
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): (
         frozenset({"leaderworkerset.sigs.k8s.io/name"}),
-        NONE,
+        frozenset(
+            f"leaderworkerset.sigs.k8s.io/{each}"
+            for each in ("group-index", "group-key", "subgroup-index", "subgroup-key", "worker-index")
+        )
+        | {"controller-revision-hash"},
     ),
     ("ray.io", "RayCluster"): RAY,
     ("ray.io", "RayJob"): RAY,
