@@ -54,11 +54,11 @@ check: $(READY) ## Format, lint, types, imports; changes nothing
 	$(BIN)/lint-imports
 
 .PHONY: test
-test: control-plane codeflare-sdk ## The tests, and today's part of the sweeps, on a real Postgres and real control planes
+test: control-plane operators codeflare-sdk ## The tests, and today's part of the sweeps, on a real Postgres and real control planes
 	$(PYTEST) -m "not exhaustive" --sweeps today --durations=30
 
 .PHONY: test-all
-test-all: control-plane prometheus helm codeflare-sdk ## All tests, also the exhaustive ones; run it once before an issue is called resolved
+test-all: control-plane operators prometheus helm codeflare-sdk ## All tests, also the exhaustive ones; run it once before an issue is called resolved
 	$(PYTEST) -m "not alone" --durations=30
 	$(BIN)/pytest -m alone
 
@@ -76,7 +76,7 @@ test-postgres: $(READY) ## The tests that need Postgres
 	$(PYTEST) tests/postgres
 
 .PHONY: test-cluster
-test-cluster: control-plane helm codeflare-sdk ## The tests that need a control plane
+test-cluster: control-plane operators helm codeflare-sdk ## The tests that need a control plane
 	$(PYTEST) tests/cluster
 
 # Each is a fact of the wire. Left out are the tests of what newer API servers word otherwise, or know and 1.30 does not.
@@ -211,6 +211,11 @@ prometheus: $(READY) ## Build Prometheus and promtool for the tests of alerts (o
 .PHONY: helm
 helm: control-plane ## Build Helm for the tests of the chart (once: a minute; test-all does it)
 	@$(BIN)/python -m testbed build --helm >/dev/null
+
+# Each needs libraries of its own, of which the control plane shares few.
+.PHONY: operators
+operators: control-plane ## Build the operator of JobSets for its tests (once: some minutes; other targets do it)
+	@$(BIN)/python -m testbed build --operators >/dev/null
 
 .PHONY: codeflare-sdk
 codeflare-sdk: $(READY) $(SDK)/ready ## Install MCAD's client for its tests (once: 1.1 GB, two minutes; other targets do it)

@@ -9,7 +9,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from testbed import build, kuberay_operator, monitoring
+from testbed import build, built_operators, kuberay_operator, monitoring
+from testbed.batch_operators import OPERATORS
 from testbed.client import ApiError
 from testbed.nodes import Shape
 from testbed.plane import NotReady, Plane, Wanted, up_all
@@ -68,6 +69,11 @@ def parser() -> argparse.ArgumentParser:
         "--prometheus", action="store_true", help="Prometheus and promtool, in place of the control plane"
     )
     building.add_argument("--helm", action="store_true", help="Helm, in place of the control plane")
+    building.add_argument(
+        "--operators",
+        action="store_true",
+        help="the operators that tests need beside KubeRay",
+    )
     building.set_defaults(run=run_build)
     add_up(commands.add_parser("up", help="start clusters and keep them until interrupted"))
     down = commands.add_parser("down", help="end everything that was started in a state folder")
@@ -116,6 +122,9 @@ def run_build(options: argparse.Namespace) -> int:
         print(monitoring.ensure().prometheus.parent)
     elif options.helm:
         print(build.ensure_helm().parent)
+    elif options.operators:
+        for each in OPERATORS:
+            print(built_operators.ensure(each).program.parent)
     else:
         built = build.ensure()
         kuberay_operator.ensure()

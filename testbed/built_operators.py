@@ -14,14 +14,19 @@ import http.client
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from base64 import b64decode
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import yaml
 
 from testbed import build
+from testbed.certificates import make_webhook_certificate
+from testbed.client import Client
+from testbed.operator_webhooks import Called, WebhookService, is_defaulted, register
 from testbed.plane import GO_MEMORY, NotReady
 from testbed.ports import Ports
 from testbed.processes import KILL, Process, Supervisor
@@ -30,6 +35,10 @@ MODULES: Final = Path(__file__).parent / "operator_modules"
 CRDS: Final = "crds"
 KIND: Final = "CustomResourceDefinition"
 WEBHOOKS: Final = "webhooks"
+GENERATED: Final = "manifests.yaml"
+"""The file in which controller-gen writes webhooks; the files beside it change it for an installation."""
+KUSTOMIZATION: Final = "kustomization.yaml"
+"""The file beside definitions that has none."""
 READY_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.05
 PROBE_SECONDS: Final = 2.0
@@ -47,6 +56,9 @@ class BuiltOperator:
     `arguments` may contain `{kubeconfig}`, `{folder}` (a folder of the operator alone), and the ports `{probes}` and
     `{webhook}`. The operator answers 200 to `ready` at the port `{probes}` once it works. `environment` is beside
     PATH, HOME and KUBECONFIG.
+
+    `configuration` is the text of the file `{folder}/configuration.yaml`, and may contain the same. An operator with
+    webhooks finds its certificate in `{folder}/certificates`. `called` says which webhooks are called.
     """
 
     name: str
@@ -59,6 +71,8 @@ class BuiltOperator:
     ready: str = "/readyz"
     environment: Mapping[str, str] = field(default_factory=dict)
     ldflags: str = "-s -w"
+    configuration: str = ""
+    called: Called = Called()  # noqa: RUF009  # frozen
 
     @property
     def folder(self) -> Path:
@@ -103,8 +117,10 @@ def find(operator: BuiltOperator) -> OperatorFiles | None:
 
 
 def _in(operator: BuiltOperator, folder: Path) -> OperatorFiles:
-    crds = tuple(_as_json(each) for each in sorted((folder / CRDS).glob("*.yaml")))
-    return OperatorFiles(folder / operator.program, crds, tuple(sorted((folder / WEBHOOKS).glob("*.yaml"))))
+    crds = tuple(
+        _as_json(each) for each in sorted((folder / CRDS).glob("*.yaml")) if each.name != KUSTOMIZATION
+    )
+    return OperatorFiles(folder / operator.program, crds, tuple((folder / WEBHOOKS).glob(GENERATED)))
 
 
 def _as_json(path: Path) -> Path:
@@ -139,6 +155,8 @@ class RunningOperator:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._operator = operator
         self._supervisor = supervisor
+        self._client = client_of(kubeconfig)
+        self._files = ensure(operator)
         self.ports = Ports("probes", "webhook")
         supervisor.afterwards(self.ports.release)
         values = {
@@ -147,10 +165,12 @@ class RunningOperator:
             "probes": self.ports["probes"],
             "webhook": self.ports["webhook"],
         }
+        self._service = self._certified() if operator.webhooks else None
+        (self.folder / "configuration.yaml").write_text(operator.configuration.format_map(values))
         self.process: Process = supervisor.start(
             self.name,
             [
-                ensure(operator).program,
+                self._files.program,
                 *(each.format_map(values) for each in (*operator.arguments, *arguments)),
             ],
             env={
@@ -166,18 +186,36 @@ class RunningOperator:
         )
 
     def up(self, timeout: float = READY_SECONDS) -> None:
-        """Returns when it is ready; raises `ProcessDied` if it has ended, `NotReady` when the time is up."""
+        """Returns when it is ready, and the API server calls its webhooks.
+
+        Raises `ProcessDied` if it has ended, `NotReady` when the time is up.
+        """
         deadline = time.monotonic() + timeout
-        while not self._is_ready():
+        self._wait(self._is_ready, deadline)
+        if self._service is not None:
+            self._register(self._service)
+            self._wait(partial(is_defaulted, self._client, self._operator.called), deadline)
+
+    def down(self) -> None:
+        """Ends it; the API server then refuses what its webhooks would have seen. Safe to repeat."""
+        self._supervisor.stop(self.process)
+        self.ports.release()
+
+    def _certified(self) -> WebhookService:
+        """Makes the certificate of the webhooks."""
+        authority = make_webhook_certificate(self.folder / "certificates")
+        return WebhookService(self._operator.name, self.ports["webhook"], authority)
+
+    def _register(self, service: WebhookService) -> None:
+        for path in self._files.webhooks:
+            register(self._client, path, service, self._operator.called)
+
+    def _wait(self, holds: Callable[[], bool], deadline: float) -> None:
+        while not holds():
             self.process.check()
             if time.monotonic() > deadline:
                 raise NotReady(f"{self.name} is not ready; it logged\n{self.process.log_tail()}")
             time.sleep(POLL_SECONDS)
-
-    def down(self) -> None:
-        """Ends it. Safe to repeat."""
-        self._supervisor.stop(self.process)
-        self.ports.release()
 
     def _is_ready(self) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", self.ports["probes"], timeout=PROBE_SECONDS)
@@ -188,3 +226,11 @@ class RunningOperator:
             return False
         finally:
             connection.close()
+
+
+def client_of(kubeconfig: Path) -> Client:
+    """A client of the API server of a kubeconfig that a plane wrote."""
+    content = yaml.safe_load(kubeconfig.read_text())
+    [cluster], [user] = content["clusters"], content["users"]
+    authority = b64decode(cluster["cluster"]["certificate-authority-data"]).decode()
+    return Client(cluster["cluster"]["server"], user["user"]["token"], authority)

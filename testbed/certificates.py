@@ -47,6 +47,21 @@ def make_certificates(folder: Path) -> Certificates:
     return made
 
 
+def make_webhook_certificate(folder: Path) -> str:
+    """Writes `tls.crt` and `tls.key`, the names that operators read, into `folder`; returns the PEM of their CA.
+
+    Only the owner can read the key. The key of the CA is forgotten.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    now = datetime.now(UTC)
+    ca_key, serving_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    ca = make_ca(ca_key, now)
+    serving = make_serving(ca, ca_key, serving_key, now)
+    (folder / "tls.crt").write_bytes(serving.public_bytes(serialization.Encoding.PEM))
+    write_key(folder / "tls.key", serving_key)
+    return ca.public_bytes(serialization.Encoding.PEM).decode()
+
+
 def make_ca(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
     """A self-signed CA."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "testbed")])

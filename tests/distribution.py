@@ -18,6 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER: Final = (
     "tests/cluster/members/",
+    "tests/cluster/operators/",
     "tests/cluster/mcad/",
     "tests/cluster/install/",
     "tests/postgres/history/",

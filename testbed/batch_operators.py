@@ -1,0 +1,65 @@
+"""Operators of other projects, beside KubeRay: which releases, and how they are started.
+
+`make operators` builds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from testbed.built_operators import BuiltOperator, ensure
+from testbed.operator_webhooks import Called, Defaulted
+
+Json = dict[str, Any]
+
+POD: Final[Json] = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}
+"""A template for objects that are only posted as a dry run."""
+
+
+def _probe(version: str, plural: str, kind: str, spec: Json, field: str) -> Defaulted:
+    manifest = {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": "probe"},
+        "spec": spec,
+    }
+    return Defaulted(f"/apis/{version}/namespaces/default/{plural}", manifest, field)
+
+
+JOBSET: Final = BuiltOperator(
+    name="jobset",
+    module="sigs.k8s.io/jobset",
+    version="v0.10.1",
+    package="sigs.k8s.io/jobset",
+    crds="config/components/crd/bases",
+    arguments=("--config={folder}/configuration.yaml",),
+    webhooks="config/components/webhook",
+    configuration="""\
+apiVersion: config.jobset.x-k8s.io/v1alpha1
+kind: Configuration
+health: {{healthProbeBindAddress: "127.0.0.1:{probes}"}}
+metrics: {{bindAddress: "0"}}
+webhook: {{host: 127.0.0.1, port: {webhook}, certDir: "{folder}/certificates"}}
+leaderElection: {{leaderElect: false}}
+internalCertManagement: {{enable: false}}
+""",
+    called=Called(
+        labels={"pods": "jobset.sigs.k8s.io/jobset-name"},
+        probe=_probe(
+            "jobset.x-k8s.io/v1alpha2",
+            "jobsets",
+            "JobSet",
+            {"replicatedJobs": [{"name": "j", "template": {"spec": {"template": POD}}}]},
+            "spec.successPolicy",
+        ),
+    ),
+)
+
+OPERATORS: Final = (JOBSET,)
+
+
+def definitions(operators: Sequence[BuiltOperator]) -> list[Path]:
+    """The definitions of the kinds of operators, which are built."""
+    return [path for operator in operators for path in ensure(operator).crds]

@@ -1,0 +1,76 @@
+"""A gang of each kind that the real operators of these tests look after."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from testbed.batch_operators import JOBSET
+from testbed.built_operators import BuiltOperator
+from tests.cluster.manifests import appwrapper, item, pod_template
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """An object of a kind with so many pods, whose spec is made of a pod template.
+
+    `container` is the name that the operator requires. `suspend` is the dotted path of the flag that stops the
+    operator; empty if the kind has none. `ends` is true if the object ends by itself.
+    """
+
+    operator: BuiltOperator
+    api_version: str
+    kind: str
+    pods: int
+    spec: Callable[[Json], Json]
+    container: str = "main"
+    suspend: str = ""
+    ends: bool = True
+
+    @property
+    def plural(self) -> str:
+        """The name of the kind in paths."""
+        return f"{self.kind.lower()}s"
+
+    def path(self, namespace: str, name: str = "train") -> str:
+        """The path of an object of this kind."""
+        return f"/apis/{self.api_version}/namespaces/{namespace}/{self.plural}/{name}"
+
+    def wrapped(self, name: str = "train", **lives: str) -> Json:
+        """The object, whose pods live as the annotations say."""
+        template = pod_template("100m", **lives)
+        template["spec"]["containers"][0]["name"] = self.container
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "metadata": {"name": name},
+            "spec": self.spec(template),
+        }
+
+    def appwrapper(self, name: str = "train", **lives: str) -> Json:
+        """An AppWrapper of the object, which has the same name."""
+        return appwrapper(name, item(self.wrapped(name, **lives)))
+
+
+def _job(template: Json, **fields: Any) -> Json:  # noqa: ANN401
+    pods = copy.deepcopy(template)
+    pods["spec"]["restartPolicy"] = "Never"
+    return {"spec": {"backoffLimit": 0, **fields, "template": pods}}
+
+
+def _job_set(template: Json) -> Json:
+    return {
+        "replicatedJobs": [
+            {"name": "leader", "template": _job(template)},
+            {"name": "workers", "replicas": 3, "template": _job(template, parallelism=2, completions=2)},
+        ]
+    }
+
+
+JOB_SET: Final = Gang(JOBSET, "jobset.x-k8s.io/v1alpha2", "JobSet", 7, _job_set, suspend="spec.suspend")
+GANGS: Final = (JOB_SET,)
+ENDING: Final = tuple(each for each in GANGS if each.ends)
