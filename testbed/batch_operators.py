@@ -57,7 +57,41 @@ internalCertManagement: {{enable: false}}
     ),
 )
 
-OPERATORS: Final = (JOBSET,)
+LEADER_WORKER_SET: Final = BuiltOperator(
+    name="lws",
+    module="sigs.k8s.io/lws",
+    version="v0.7.0",
+    package="sigs.k8s.io/lws/cmd",
+    crds="config/crd/bases",
+    arguments=("--config={folder}/configuration.yaml",),
+    webhooks="config/webhook",
+    configuration="""\
+apiVersion: config.lws.x-k8s.io/v1alpha1
+kind: Configuration
+health: {{healthProbeBindAddress: "127.0.0.1:{probes}"}}
+metrics: {{bindAddress: "0"}}
+webhook: {{host: 127.0.0.1, port: {webhook}, certDir: "{folder}/certificates"}}
+leaderElection: {{leaderElect: false}}
+internalCertManagement: {{enable: false}}
+""",
+    called=Called(
+        labels={"pods": "leaderworkerset.sigs.k8s.io/name"},
+        probe=_probe(
+            "leaderworkerset.x-k8s.io/v1",
+            "leaderworkersets",
+            "LeaderWorkerSet",
+            {
+                "leaderWorkerTemplate": {
+                    "size": 1,
+                    "workerTemplate": {"spec": {"containers": POD["spec"]["containers"]}},
+                }
+            },
+            "spec.networkConfig",
+        ),
+    ),
+)
+
+OPERATORS: Final = (JOBSET, LEADER_WORKER_SET)
 
 
 def definitions(operators: Sequence[BuiltOperator]) -> list[Path]:

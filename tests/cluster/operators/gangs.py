@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from testbed.batch_operators import JOBSET
+from testbed.batch_operators import JOBSET, LEADER_WORKER_SET
 from testbed.built_operators import BuiltOperator
 from tests.cluster.manifests import appwrapper, item, pod_template
 
@@ -71,6 +71,14 @@ def _job_set(template: Json) -> Json:
     }
 
 
+def _leader_worker_set(template: Json) -> Json:
+    return {"replicas": 3, "leaderWorkerTemplate": {"size": 3, "workerTemplate": template}}
+
+
 JOB_SET: Final = Gang(JOBSET, "jobset.x-k8s.io/v1alpha2", "JobSet", 7, _job_set, suspend="spec.suspend")
-GANGS: Final = (JOB_SET,)
+LEADERS: Final = Gang(
+    LEADER_WORKER_SET, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", 9, _leader_worker_set, ends=False
+)
+
+GANGS: Final = (JOB_SET, LEADERS)
 ENDING: Final = tuple(each for each in GANGS if each.ends)

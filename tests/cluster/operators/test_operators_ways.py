@@ -1,14 +1,15 @@
-"""What the operator of JobSets does beyond the life of every gang: restarts, and Jobs in order."""
+"""What single operators do beyond the life of every gang: restarts, Jobs in order, scaling."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from dispatcher.api.annotations import WARMUP_GRACE
+from dispatcher.kube.client import MERGE_PATCH
 from tests.cluster.manifests import appwrapper, bent, changed, item, pod_template
 from tests.cluster.operators.conftest import Start
-from tests.cluster.operators.gangs import JOB_SET
-from tests.cluster.operators.looks import assert_placed_once
+from tests.cluster.operators.gangs import JOB_SET, LEADERS
+from tests.cluster.operators.looks import assert_placed_once, until_pods, until_running, until_unhealthy
 from tests.cluster.world import World
 
 Json = dict[str, Any]
@@ -46,4 +47,21 @@ async def test_jobs_that_a_jobset_makes_in_order_are_not_missed_before_their_tur
 
     status = await world.until_state("train", "Running")
     assert status["running"] == JOB_SET.pods
+    await assert_placed_once(world)
+
+
+async def test_leaderworkerset_that_its_user_scales_down_is_told_of_and_goes_on(
+    world: World, start: Start
+) -> None:
+    start(LEADERS.operator)
+    await world.start_dispatcher()
+    await until_running(world, LEADERS, run_for="forever")
+
+    await world.client.patch(LEADERS.path(world.namespace), {"spec": {"replicas": 1}}, MERGE_PATCH)
+
+    await until_pods(world, 3, "one group is left")
+    assert await until_unhealthy(world) == (
+        "Drifted",
+        f"LeaderWorkerSet {world.namespace}/train asks for fewer than its {LEADERS.pods} pods",
+    )
     await assert_placed_once(world)
