@@ -209,10 +209,11 @@ class Bare:
         """The seconds that it took at most, begun again and again until then."""
         longest, turn = 0.0, itertools.count()
         while not until.done():
-            served = asyncio.create_task(self._serve(name, next(turn)))
-            longest = max(
-                longest, await seconds_of(asyncio.wait([served, until], return_when=asyncio.FIRST_COMPLETED))
-            )
+            began = time.monotonic()
+            served = asyncio.ensure_future(self._serve(name, next(turn)))
+            ends: set[asyncio.Future[Any]] = {served, until}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            longest = max(longest, time.monotonic() - began)
             await served
             await asyncio.wait([until], timeout=SECONDS_BETWEEN_TURNS)
         return longest
