@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 from dispatcher import errors
 from dispatcher.kube import paths
+from dispatcher.text import mapping_of, mappings_of, name_of
 
 if TYPE_CHECKING:
     from dispatcher.cli.hub import Hub
 
-DEPLOYMENTS: Final = paths.collection("apps/v1", "deployments")
-SELECTOR: Final = "app.kubernetes.io/name=appwrapper-dispatcher"
-"""The label of the Deployment in manifests/base and in the chart."""
+BINDING: Final = (
+    f"{paths.collection('rbac.authorization.k8s.io/v1', 'clusterrolebindings')}/appwrapper-dispatcher"
+)
+"""The path of the binding of the dispatcher's rights in manifests/base and in the chart."""
 USUAL: Final = "appwrapper-dispatcher"
 """The namespace of the Deployment `dispatcher`, unless its operator has chosen another."""
 POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -26,7 +28,7 @@ _SAY: Final = "Say with --namespace where the dispatcher runs"
 
 
 def own_namespace(hub: Hub, given: str, *, anyway: bool = False, pod_namespace: Path = POD_NAMESPACE) -> str:
-    """The namespace that is given, else that of the dispatcher's Deployment, else that of the pod this runs in.
+    """The namespace that is given, else that of the dispatcher's account, else that of the pod this runs in.
 
     Raises `CommandFailed` if it is not known, and for a given one without a dispatcher while another namespace has one;
     `anyway` overrides the latter.
@@ -49,18 +51,25 @@ def own_namespace(hub: Hub, given: str, *, anyway: bool = False, pod_namespace: 
             f"dispatchers run in several namespaces of this hub: {_listed(found)}. {_SAY}"
         )
     raise errors.CommandFailed(
-        f"no Deployment of the dispatcher can be seen on this hub, so its namespace is not known. {_SAY}: it reads "
+        f"no rights of a dispatcher can be seen on this hub, so its namespace is not known. {_SAY}: it reads "
         "kubeconfigs of members only there"
     )
 
 
 def _namespaces(hub: Hub) -> list[str]:
-    """The namespaces with a Deployment of the dispatcher, as far as the caller may see them."""
+    """The namespaces of the account that may do the dispatcher's work on the hub.
+
+    The binding of its rights says so, which only administrators of the hub write. A label of a Deployment would let
+    anybody with a namespace say where kubeconfigs of members go.
+    """
     try:
-        listed = list(hub.client.items(DEPLOYMENTS, {"labelSelector": SELECTOR}))
+        binding = hub.client.get(BINDING)
+    except errors.NotFound:
+        return []
     except errors.Refused:
         return _usual_one(hub)
-    return sorted({str(each["metadata"]["namespace"]) for each in listed})
+    subjects = mappings_of(mapping_of(binding).get("subjects"))
+    return sorted({name_of(each.get("namespace")) for each in subjects} - {""})
 
 
 def _usual_one(hub: Hub) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from dispatcher import errors
 from dispatcher.cli.hub import Hub
-from dispatcher.cli.operators.own_namespace import DEPLOYMENTS, SELECTOR, own_namespace
+from dispatcher.cli.operators.own_namespace import BINDING, own_namespace
 from dispatcher.cli.options import HubOptions
 from tests.commands import Run
 from tests.fakes import FakeApiServer, Reply, answer, refusal
@@ -20,9 +20,12 @@ USUAL = "/apis/apps/v1/namespaces/appwrapper-dispatcher/deployments/dispatcher"
 EAST = f"{MEMBERS}/east"
 
 
-def deployments(*namespaces: str) -> Reply:
-    """The Deployments of dispatchers in these namespaces."""
-    return answer({"items": [{"metadata": {"name": "dispatcher", "namespace": each}} for each in namespaces]})
+def bound(*namespaces: str) -> Reply:
+    """The binding of the rights of dispatchers in these namespaces."""
+    if not namespaces:
+        return refusal(404, "NotFound")
+    account = {"kind": "ServiceAccount", "name": "dispatcher"}
+    return answer({"subjects": [{**account, "namespace": each} for each in namespaces]})
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def ask(run: Run, hub: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
-NONE_SEEN = "no Deployment of the dispatcher can be seen on this hub, so its namespace is not known"
+NONE_SEEN = "no rights of a dispatcher can be seen on this hub, so its namespace is not known"
 SEVERAL = "dispatchers run in several namespaces of this hub: a, b. Say with --namespace"
 ELSEWHERE = (
     "the dispatcher of this hub runs in namespace gpu, and reads no Secret of wrong: nothing was written"
@@ -44,8 +47,8 @@ ELSEWHERE = (
 @pytest.mark.parametrize(
     ("listed", "given", "pod", "expected"),
     [
-        pytest.param(["gpu"], "", "", "gpu", id="of-its-deployment"),
-        pytest.param(["gpu"], "", "tools", "gpu", id="of-its-deployment-and-not-of-this-pod"),
+        pytest.param(["gpu"], "", "", "gpu", id="of-its-account"),
+        pytest.param(["gpu"], "", "tools", "gpu", id="of-its-account-and-not-of-this-pod"),
         pytest.param(["a", "b"], "", "b", "b", id="of-this-pod-among-several"),
         pytest.param([], "", "gpu", "gpu", id="of-this-pod-alone"),
         pytest.param([], "gpu", "", "gpu", id="given-and-outside-of-the-cluster"),
@@ -55,9 +58,8 @@ ELSEWHERE = (
 async def test_namespace_is_that_of_the_dispatcher(
     hub: FakeApiServer, run: Run, tmp_path: Path, listed: Sequence[str], given: str, pod: str, expected: str
 ) -> None:
-    hub.on("GET", DEPLOYMENTS, deployments(*listed))
+    hub.on("GET", BINDING, bound(*listed))
     assert await _found(hub, tmp_path, given, pod) == expected
-    assert hub.requests("GET", DEPLOYMENTS)[0].query["labelSelector"] == SELECTOR
 
 
 @pytest.mark.parametrize(
@@ -71,15 +73,30 @@ async def test_namespace_is_that_of_the_dispatcher(
 async def test_namespace_that_is_not_known_is_refused(
     hub: FakeApiServer, run: Run, tmp_path: Path, listed: Sequence[str], given: str, said: str
 ) -> None:
-    hub.on("GET", DEPLOYMENTS, deployments(*listed))
+    hub.on("GET", BINDING, bound(*listed))
     with pytest.raises(errors.CommandFailed, match=said):
         await _found(hub, tmp_path, given, "")
+
+
+async def test_label_that_a_tenant_writes_chooses_no_namespace(
+    hub: FakeApiServer, run: Run, tmp_path: Path
+) -> None:
+    labelled = {
+        "name": "d",
+        "namespace": "team",
+        "labels": {"app.kubernetes.io/name": "appwrapper-dispatcher"},
+    }
+    hub.on("GET", "/apis/apps/v1/deployments", answer({"items": [{"metadata": labelled}]}))
+    hub.on("GET", BINDING, bound())
+    with pytest.raises(errors.CommandFailed, match=NONE_SEEN):
+        await _found(hub, tmp_path, "", "")
+    assert await _found(hub, tmp_path, "tools", "") == "tools"
 
 
 async def test_wrong_namespace_is_taken_from_a_person_who_insists(
     hub: FakeApiServer, run: Run, tmp_path: Path
 ) -> None:
-    hub.on("GET", DEPLOYMENTS, deployments("gpu"))
+    hub.on("GET", BINDING, bound("gpu"))
     assert await _found(hub, tmp_path, "wrong", "", anyway=True) == "wrong"
 
 
@@ -89,7 +106,7 @@ async def test_wrong_namespace_is_taken_from_a_person_who_insists(
 async def test_operator_of_one_namespace_need_not_see_the_others(
     hub: FakeApiServer, run: Run, tmp_path: Path, usual: Reply, expected: str
 ) -> None:
-    hub.on("GET", DEPLOYMENTS, refusal(403, "Forbidden"))
+    hub.on("GET", BINDING, refusal(403, "Forbidden"))
     hub.on("GET", USUAL, usual)
     assert await _found(hub, tmp_path, "", "tools") == expected
 
@@ -110,7 +127,7 @@ async def _found(hub: FakeApiServer, folder: Path, given: str, pod: str, *, anyw
 async def test_nothing_is_written_before_the_namespace_is_known(
     ask: Run, hub: FakeApiServer, file: str
 ) -> None:
-    hub.on("GET", DEPLOYMENTS, deployments())
+    hub.on("GET", BINDING, bound())
     ran = await ask("add", "east", "--member-kubeconfig", file)
     assert (ran.code, ran.out, writes(hub)) == (1, "", [])
     assert NONE_SEEN in ran.err
@@ -119,7 +136,7 @@ async def test_nothing_is_written_before_the_namespace_is_known(
 async def test_hub_itself_needs_no_secret_and_so_no_namespace(ask: Run, hub: FakeApiServer) -> None:
     hub.on("GET", f"{MEMBERS}/hub", refusal(404, "NotFound"))
     ran = await ask("add", "hub")
-    assert (ran.code, ran.err, hub.requests("GET", DEPLOYMENTS)) == (0, "", [])
+    assert (ran.code, ran.err, hub.requests("GET", BINDING)) == (0, "", [])
 
 
 async def test_member_is_removed_although_the_place_of_its_secret_is_not_known(
