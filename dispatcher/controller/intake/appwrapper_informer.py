@@ -108,9 +108,14 @@ class AppWrapperInformer:
         return None
 
     def is_slow(self, uid: str) -> bool:
-        """True if a status write may take long: of an AppWrapper that is large, or after one that failed."""
+        """True if a status write may take seconds: of an AppWrapper that is too large, or after one that failed."""
         view = self.view(uid)
-        return uid in self._unwritten or (view is not None and not view.is_quick)
+        return uid in self._unwritten or (view is not None and view.excess is not None)
+
+    def is_large(self, uid: str) -> bool:
+        """True if a status write may take the API server some tenths of a second, because it is large."""
+        view = self.view(uid)
+        return view is not None and not view.is_quick
 
     def note_unwritten(self, uid: str) -> int:
         """Note that a status could not be written; return how often that was so since the last one that was written."""

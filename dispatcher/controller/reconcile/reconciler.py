@@ -43,12 +43,14 @@ _log = log.get("reconciler")
 def lane_of(uid: str, cache: Cache, informer: AppWrapperInformer) -> str:
     """The lane of an AppWrapper in the work queue; AppWrappers of one lane may have to wait for the same answers.
 
-    Each cluster has a lane for the AppWrappers that it is asked about. It has a second lane for AppWrappers
-    with large specs, and for AppWrappers whose last status write failed: their status writes wait for each other
-    (`controller.reconcile.status_writer`).
+    Each cluster has a lane for the AppWrappers that it is asked about. It has a second lane for large AppWrappers, and
+    a third for those that are too large to be read, or whose last status write failed: in each of these the status
+    writes wait for each other (`controller.reconcile.status_writer`).
     """
     cluster = cache.cluster_of(uid)
-    return f"{cluster}/slow" if informer.is_slow(uid) else cluster
+    if informer.is_slow(uid):
+        return f"{cluster}/slow"
+    return f"{cluster}/large" if informer.is_large(uid) else cluster
 
 
 class Reconciler:

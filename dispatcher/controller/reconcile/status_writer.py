@@ -6,11 +6,11 @@ alone are written at most once a second. The writer compares with the status tha
 nothing; until the watch shows the last written status, it compares with that one.
 
 The API server needs seconds to write the status of an AppWrapper that is too large to be read, or of any once it has
-too much to do, and a tenth of a second for each that is large (`SpecSize.is_quick`). So these writes, and those that
-follow a write which failed, wait for each other and have a lane of the work queue of their own
+too much to do, and a tenth of a second for each that is large (`AppWrapperView.is_quick`). So these writes, and those
+that follow a write which failed, wait for each other and have a lane of the work queue of their own
 (`controller.reconcile.reconciler.lane_of`), and the pauses of one that fails double. Otherwise a tenant's large
 AppWrappers take all places of the lane, and their statuses, which often change together, keep the API server busy for
-seconds.
+seconds. Writes that take seconds and those of large ones do not wait for each other: large gangs are honest mostly.
 Writes of AppWrappers that are too large have more time, and are refused once the AppWrapper has changed: one may still
 be on its way when another leader writes.
 
@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 from msgspec import Struct
@@ -99,7 +100,7 @@ class StatusWriter:
         self._unserved_of = unserved_of
         self._written: dict[str, _Written] = {}
         self._changing_since: dict[str, tuple[Phase, float]] = {}
-        self._one_slow = asyncio.Semaphore(1)
+        self._one_slow, self._one_large = asyncio.Semaphore(1), asyncio.Semaphore(1)
 
     async def report_or_retry(self, uid: str, *, is_ending: bool = False) -> None:
         """Like `report`; a status that cannot be written is tried again later and fails no step."""
@@ -210,7 +211,7 @@ class StatusWriter:
         """Write a status in place of the one that is shown."""
         written = encode_status(status)
         try:
-            async with self._one_slow if self._informer.is_slow(view.uid) else contextlib.nullcontext():
+            async with self._turn_of(view.uid):
                 version = await self._informer.write_status(view, written, self._guard(view, shown))
         except errors.NotFound:
             return  # it was deleted meanwhile; its deletion is on the way to us
@@ -222,6 +223,12 @@ class StatusWriter:
             _log.warning("status_refused", appwrapper=f"{view.namespace}/{view.name}", error=str(error))
             return
         self._written[view.uid] = _Written(written, int(version), self._monotonic())
+
+    def _turn_of(self, uid: str) -> AbstractAsyncContextManager[None]:
+        """What a write waits for: nothing, if the API server does it at once."""
+        if self._informer.is_slow(uid):
+            return self._one_slow
+        return self._one_large if self._informer.is_large(uid) else contextlib.nullcontext()
 
     def _guard(self, view: AppWrapperView, shown: Status) -> str | None:
         """The resource version that a write may replace; `shown` is the status that it replaces.

@@ -153,7 +153,7 @@ async def test_pauses_of_a_status_that_cannot_be_written_double(world: World) ->
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-@pytest.mark.parametrize(("objects", "lane"), [(10, "hub"), (200, "hub"), (300, "hub/slow")])
+@pytest.mark.parametrize(("objects", "lane"), [(10, "hub"), (200, "hub"), (300, "hub/large")])
 async def test_statuses_of_large_appwrappers_wait_for_each_other(
     world: World, objects: int, lane: str, is_new: bool
 ) -> None:
@@ -163,7 +163,7 @@ async def test_statuses_of_large_appwrappers_wait_for_each_other(
     assert lane_of(UID, world.cache, world.hub) == lane
 
 
-@pytest.mark.parametrize(("length", "lane"), [(20_000, "hub"), (40_000, "hub/slow")])
+@pytest.mark.parametrize(("length", "lane"), [(20_000, "hub"), (40_000, "hub/large")])
 async def test_statuses_of_appwrappers_with_much_metadata_wait_for_each_other(
     world: World, length: int, lane: str
 ) -> None:
