@@ -22,7 +22,7 @@ from dispatcher.notify.messages import Message
 from dispatcher.notify.metrics import NotifierMetrics
 from dispatcher.notify.retry import TOO_OLD, GiveUp, Sent, after_failure
 from dispatcher.notify.senders import Sender
-from dispatcher.notify.steps import Closed, Step, alarm_steps, closed_choices, event_steps, wait_steps
+from dispatcher.notify.steps import Closed, Step, alarm_steps, began, closed_choices, event_steps, wait_steps
 from dispatcher.notify.targets import Target
 
 AT_ONCE: Final = 200
@@ -78,6 +78,8 @@ class Courier:
         self._chance = chance
         self._sleep = sleep
         self._closed: set[Closed] = set()
+        self._began: dict[str, datetime] = {}
+        """When each alarm that rings was first seen, by key."""
         self._tries: tuple[str, int] = ("", 0)
         """The id of the message that was not sent yet, and the number of tries."""
 
@@ -110,7 +112,9 @@ class Courier:
             return steps
         if self._target.alarms is None and not cursor.alarms:
             return []
-        return alarm_steps(self._target, cursor, await self._records.queues(), now)
+        queues = await self._records.queues()
+        self._began = began(self._target, queues, now, self._began)
+        return alarm_steps(self._target, cursor, queues, now, self._began)
 
     async def _carry_out(self, cursor: Cursor, steps: Iterable[Step]) -> tuple[Cursor, timedelta | None]:
         """Send the messages of the steps, and write the cursor after each; at a failure, the pause before the next try.

@@ -6,7 +6,7 @@ operator has subscribed the target. Both rest on records and on the declaration;
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -114,15 +114,30 @@ QUEUED_MORE: Final = "queued-more"
 STOPPED: Final = "stopped"
 
 
-def alarm_steps(target: Target, cursor: Cursor, queues: Iterable[QueueNow], now: datetime) -> list[Step]:
-    """The steps for alarms of queues that begin, or are over, now."""
+def began(
+    target: Target, queues: Iterable[QueueNow], now: datetime, before: Mapping[str, datetime]
+) -> dict[str, datetime]:
+    """When each alarm that rings now was first seen, by key: each try to tell of it is about the same moment."""
+    keys = (key for queue in queues for key, _ in _ringing(target.alarms, queue, now))
+    return {key: before.get(key, now) for key in keys}
+
+
+def alarm_steps(
+    target: Target,
+    cursor: Cursor,
+    queues: Iterable[QueueNow],
+    now: datetime,
+    since_when: Mapping[str, datetime],
+) -> list[Step]:
+    """The steps for alarms of queues that begin, or are over, now; `since_when` is when each began."""
     steps: list[Step] = []
     by_name = {queue.queue: queue for queue in queues}
     rings = {key: said for queue in by_name.values() for key, said in _ringing(target.alarms, queue, now)}
     for key, limit in rings.items():
         if key not in cursor.alarms:
-            cursor = replace(cursor, alarms={**cursor.alarms, key: now})
-            steps.append(Step(cursor, _alarm(by_name, key, limit, now, None)))
+            since = since_when.get(key, now)
+            cursor = replace(cursor, alarms={**cursor.alarms, key: since})
+            steps.append(Step(cursor, _alarm(by_name, key, limit, since, None)))
     for key, since in list(cursor.alarms.items()):
         if key not in rings and now - since >= LEAST_ALARM:
             left = {each: begin for each, begin in cursor.alarms.items() if each != key}

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dispatcher.api.notifications import Occasion
 from dispatcher.core.model.notifications import Cursor, QueueNow
-from dispatcher.notify.steps import Closed, Step, alarm_steps, closed_choices, event_steps, wait_steps
+from dispatcher.notify.steps import Closed, Step, alarm_steps, began, closed_choices, event_steps, wait_steps
 from dispatcher.notify.targets import Names, QueueAlarms, Subscription
 from tests.unit.notify.values import (
     EVERYWHERE,
@@ -149,17 +149,17 @@ ALARMS = QueueAlarms(EVERYWHERE, HOUR, 100, stopped=True)
     ],
 )
 def test_alarms_that_begin(queue: QueueNow, alarms: list[str]) -> None:
-    steps = alarm_steps(make_target(alarms=ALARMS), make_cursor(), [queue], NOW)
+    steps = alarm_steps(make_target(alarms=ALARMS), make_cursor(), [queue], NOW, {})
     assert list(steps[-1].cursor.alarms.items() if steps else ()) == [(each, NOW) for each in alarms]
     assert [step.message.about for step in steps if step.message] == [queue.queue] * len(alarms)
 
 
 def test_an_alarm_is_told_at_its_begin_and_at_its_end_and_not_between() -> None:
     target, full = make_target(alarms=ALARMS), make_queue(queued=101)
-    [begin] = alarm_steps(target, make_cursor(), [full], NOW)
-    assert alarm_steps(target, begin.cursor, [full], at(9000)) == []
-    assert alarm_steps(target, begin.cursor, [make_queue()], at(599)) == []
-    [end] = alarm_steps(target, begin.cursor, [make_queue()], at(600))
+    [begin] = alarm_steps(target, make_cursor(), [full], NOW, {})
+    assert alarm_steps(target, begin.cursor, [full], at(9000), {}) == []
+    assert alarm_steps(target, begin.cursor, [make_queue()], at(599), {}) == []
+    [end] = alarm_steps(target, begin.cursor, [make_queue()], at(600), {})
     assert end.cursor == make_cursor()
     assert end.message is not None
     assert end.message.kind == "queue.queued-more.ended"
@@ -168,10 +168,21 @@ def test_an_alarm_is_told_at_its_begin_and_at_its_end_and_not_between() -> None:
 @pytest.mark.parametrize("alarms", [None, QueueAlarms(Names(("other",)), more_than=1)])
 def test_an_alarm_that_is_not_declared_any_more_ends(alarms: QueueAlarms | None) -> None:
     cursor = make_cursor(alarms={"queued-more/gone": NOW})
-    [end] = alarm_steps(make_target(alarms=alarms), cursor, [], at(600))
+    [end] = alarm_steps(make_target(alarms=alarms), cursor, [], at(600), {})
     assert end.cursor == make_cursor()
 
 
 def test_alarms_are_of_the_declared_queues_alone() -> None:
     target = make_target(alarms=replace(ALARMS, queues=Names(("team-b",))))
-    assert alarm_steps(target, make_cursor(), [make_queue(queued=101)], NOW) == []
+    assert alarm_steps(target, make_cursor(), [make_queue(queued=101)], NOW, {}) == []
+
+
+def test_each_try_to_tell_of_an_alarm_is_the_same_message() -> None:
+    """A receiver knows a message that it has had by its id, and a target that refuses it is not asked for ever."""
+    target, full = make_target(alarms=ALARMS), make_queue(queued=101)
+    first = began(target, [full], NOW, {})
+    later = began(target, [full], at(5), first)
+    [one] = alarm_steps(target, make_cursor(), [full], NOW, first)
+    [again] = alarm_steps(target, make_cursor(), [full], at(5), later)
+    assert (one.message, one.cursor.alarms) == (again.message, again.cursor.alarms)
+    assert began(target, [make_queue()], at(9), later) == {}
