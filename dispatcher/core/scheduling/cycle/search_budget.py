@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from dispatcher.core.model.bounded_dict import BoundedDict
+from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.pending_reasons import (
     INTERNAL_ERROR,
     NOT_DECIDED,
@@ -157,8 +158,7 @@ class SearchBudget:
 
     def needs_search(self, record: Record) -> bool:
         """False for a gang whose places cost no steps; it may still need a search for victims."""
-        sets = record.gang.pod_sets
-        return len(sets) > 1 or (len(sets) == 1 and sets[0].has_rules)
+        return may_need_search(record.gang)
 
     def _cost_of(self, record: Record) -> int:
         needs_search = self.needs_search(record)
@@ -180,3 +180,9 @@ class SearchBudget:
 
 def _counted(steps: int) -> int:
     return steps if steps > CHEAP else 0
+
+
+def may_need_search(gang: Gang) -> bool:
+    """True if finding places for a gang may cost steps."""
+    sets = gang.pod_sets
+    return len(sets) > 1 or (len(sets) == 1 and sets[0].has_rules)

@@ -5,7 +5,8 @@ first of them, and a refusal holds for all of its class until the cycle ends: no
 class, and a cycle costs the classes, not the gangs.
 
 In a queue where only clusters decide whether a gang goes, the gangs of all namespaces and priorities to which clusters
-answer alike are one class, in order of priority and age. So such a queue costs the equivalence classes of clusters.
+answer alike are one class, in order of priority and age, unless they need a search. So such a queue costs the
+equivalence classes of clusters.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dispatcher.core.model.record import Record, Shape
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity.pods_there import repelled_by
 from dispatcher.core.scheduling.cycle.gang_class import GangClass
+from dispatcher.core.scheduling.cycle.search_budget import may_need_search
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.fit.equivalence_classes import Classes, ClassKey, known_repelling
 from dispatcher.core.scheduling.sharing.gangs import PendingGang, count_preemptions
@@ -208,9 +210,16 @@ class QueuedGangs:
         )
 
     def _class_key(self, record: Record, leaves: tuple[str, ...]) -> QueueClassKey:
-        """The key of the gangs that are alike to clusters."""
+        """The key of the gangs that are alike to clusters.
+
+        The steps of searches are shared out to namespaces, so a gang that may need one has a class of its namespace:
+        else a namespace that has spent its share would keep the gangs of others from their turn.
+        """
         found = self._classes.add(record.uid, record.shape)
-        return QueueClassKey(leaves, found, "", 0, 0, record.is_preempting, never_preempts=False, pods=())
+        namespace = record.namespace if may_need_search(record.gang) else ""
+        return QueueClassKey(
+            leaves, found, namespace, 0, 0, record.is_preempting, never_preempts=False, pods=()
+        )
 
     def _leave(self, uid: str) -> None:
         record, class_ = self._records.pop(uid, (None, None))

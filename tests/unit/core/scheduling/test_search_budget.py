@@ -25,6 +25,7 @@ from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, outcomes_of
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
 from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
+from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from tests.builders import at, attempt_of, make_record
 from tests.one_queue import OneQueue
 
@@ -392,3 +393,14 @@ def test_searches_for_victims_of_many_gangs_are_left_to_following_cycles() -> No
     assert "honest-0" in told[0]
     assert len(told[0]) < len(vain)
     assert set().union(*told) == {each.name for each in (*vain, waits)}
+
+
+@pytest.mark.parametrize(("cpus", "classes"), [((1,), 1), ((1, 2), 2)], ids=["no-search", "a-search"])
+def test_gangs_that_need_a_search_are_in_a_class_of_their_namespace(
+    cpus: tuple[int, ...], classes: int
+) -> None:
+    """A gang that is left out takes its class along: else one namespace would keep the gangs of others from a turn."""
+    records = [record_of("tenant", gang=gang_of(*cpus)), record_of("honest", gang=gang_of(*cpus))]
+    queued = QueuedGangs.of(records, at(0), Forest.undeclared())
+    incremental.run(queued.follow({}, at(0)))
+    assert len(list(queued.classes())) == classes
