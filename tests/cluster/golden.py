@@ -13,7 +13,7 @@ RECORDED = Path(__file__).parents[1] / "golden" / "mcad-conditions.yaml"
 TIMES = {"lastTransitionMicroTime", "lastUpdateMicroTime", "lastTransitionTime"}
 ADDITIONS = {
     *("cluster", "waiting", "reason", "gpus", "queue", "user", "lifecyclePhase"),
-    *("controllerfirsttimestamp", "pending", "running"),
+    *("controllerfirsttimestamp", "pending", "running", "about", "failure"),
 }
 """Ours, or a time; the pod counts MCAD has too, but it did not count these pods."""
 

@@ -224,7 +224,8 @@ async def test_object_whose_operator_says_it_failed_fails_in_its_words_and_is_ke
     await operator.say(operator.operated.failed)
 
     status = await world.until_shown("trains", "Failed")
-    message = f"{operator.operated.kind} {world.namespace}/train failed: {operator.operated.failure}"
+    said = f"{operator.operated.kind} {world.namespace}/train failed: {operator.operated.failure}"
+    message = f"{said}; failed first: pod made, Failed"
     assert (status["queuejobstate"], conditions(status)["Failed"]) == (
         "Failed",
         ("True", "FailedComponent", message),

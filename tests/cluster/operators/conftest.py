@@ -11,6 +11,7 @@ import pytest
 from testbed import build, built_operators
 from testbed.batch_operators import OPERATORS, definitions
 from testbed.built_operators import BuiltOperator, RunningOperator
+from testbed.kuberay_operator import with_ray_kinds
 from testbed.plane import Plane
 from testbed.processes import Supervisor
 from tests.cluster.conftest import BLOG_NODES, CRDS
@@ -29,7 +30,7 @@ def skip_without(operator: BuiltOperator) -> None:
 def plane(supervisor: Supervisor) -> Iterator[Plane]:
     """The control plane, in place of the blog's; it ends with the last test of this folder."""
     built = [each for each in OPERATORS if built_operators.find(each) is not None]
-    wanted = replace(BLOG_NODES, crds=[*CRDS, *definitions(built)])
+    wanted = with_ray_kinds(replace(BLOG_NODES, crds=[*CRDS, *definitions(built)]))
     plane = Plane(supervisor, build.ensure(), "operators", wanted)
     plane.up()
     yield plane

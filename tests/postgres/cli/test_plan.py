@@ -47,7 +47,7 @@ async def test_cluster_of_the_nodes_has_to_be_said_where_there_are_several(
 
     ran = await run("plan", "-f", "-", "--live", stdin=yaml.safe_dump(NODE))
 
-    said = "dispatcher: -: say with --cluster which cluster gets its Nodes: east, west\n"
+    said = "dispatcher: say with --cluster which cluster gets the Nodes: east, west\n"
     assert ran == Ran(2, "", said)
 
 

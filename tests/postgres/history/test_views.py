@@ -56,8 +56,10 @@ ELSEWHERE = {
     Cause.GROWTH_WAITS,
     Cause.SURPLUS_PREEMPTED,
     Cause.GROWTH_TAKEN_BACK,
+    Cause.NOTIFICATIONS_CHANGED,
 }
-"""Files beside this folder have these: test_lives.py, and those of provisioning, growth requests and surplus pods."""
+"""Files beside this folder have these: test_lives.py, and those of provisioning, growth requests, surplus pods and
+notifications."""
 
 
 def test_the_lives_leave_nothing_out(past: Past) -> None:
