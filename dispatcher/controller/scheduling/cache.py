@@ -161,7 +161,7 @@ class Cache:
         """The surplus of active gangs that grew, by the uid of the AppWrapper.
 
         Costs O(gangs that grew), and the pods of those that changed since the last call: a gang that did not change has
-        the same value. `prepare_growth` before it leaves few of them.
+        the same value. `prepare_surplus` before it leaves few of them.
         """
         found = {}
         for uid in sorted(self._grown):
@@ -173,11 +173,9 @@ class Cache:
         }
         return found
 
-    async def prepare_growth(self, slices: Slices) -> None:
-        """Find surplus and places of growth of the gangs that changed, so that `surplus` and snapshots find it done."""
+    async def prepare_surplus(self, slices: Slices) -> None:
+        """Find the surplus of each gang that changed, so that `surplus` finds it done."""
         await slices.for_each(sorted(self._grown), self._prepare_surplus_of)
-        for ledger in list(self._ledgers.values()):
-            await slices.for_each(ledger.without_places, ledger.find_places)
 
     def _prepare_surplus_of(self, uid: str) -> None:
         if uid in self._grown:

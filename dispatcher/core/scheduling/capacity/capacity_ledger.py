@@ -350,27 +350,15 @@ class CapacityLedger:
 
     def _snapshot_nodes(self, nodes: NodeLedger) -> NodeSnapshot:
         """The snapshot of the nodes, with places for the growth of the AppWrappers that changed since the last one."""
-        for uid in self.without_places:
-            self.find_places(uid)
+        changed, self._unheld = self._unheld, {}
+        for uid in changed:
+            share = self._shares.get(uid)
+            try:
+                if share is not None and share.demand is not None:
+                    nodes.hold_growth(uid, (share.target - share.demand).positive_part(), share.starting())
+            except Exception as error:  # noqa: BLE001  # one AppWrapper, which keeps its last charge, must not end it
+                nodes.note_failure(uid, error)
         return nodes.snapshot()
-
-    @property
-    def without_places(self) -> list[str]:
-        """The uids of the AppWrappers that changed, and for whose growth no places were found since."""
-        return list(self._unheld)
-
-    def find_places(self, appwrapper: str) -> None:
-        """Find places for the growth of an AppWrapper (by uid) that changed, so that the snapshot finds it done."""
-        nodes, share = self._by_node, self._shares.get(appwrapper)
-        if nodes is None or appwrapper not in self._unheld:
-            return
-        del self._unheld[appwrapper]
-        try:
-            if share is not None and share.demand is not None:
-                growth = (share.target - share.demand).positive_part()
-                nodes.hold_growth(appwrapper, growth, share.starting())
-        except Exception as error:  # noqa: BLE001  # one AppWrapper, which keeps its last charge, must not end it
-            nodes.note_failure(appwrapper, error)
 
     def pods(self) -> list[Pod]:
         """Every pod that is known at this moment, in no order."""
