@@ -73,6 +73,7 @@ COMMANDS: Final[Sequence[Sequence[str]]] = (
     ("explain", "waits", *_OF, *_HUB),
     ("would", "-f", "{file}", *_OF),
     ("demand", "-f", "{file}"),
+    ("wrap", "{file}"),
     ("plan", "-f", "{scenario}"),
 )
 """All commands of `kubectl aw`, on the objects of `_fill`."""
