@@ -442,7 +442,7 @@ async def apply_all(world: World, documents: list[Json]) -> list[str]:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("count", [150, pytest.param(500, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("count", [200, pytest.param(500, marks=pytest.mark.exhaustive)])
 async def test_dispatcher_leads_on_through_mutants_and_tells_each_why(world: World, count: int) -> None:
     process = await world.start_dispatcher()
     await world.create_until("Running", small_job("canary-before"))
@@ -463,7 +463,7 @@ async def test_dispatcher_leads_on_through_mutants_and_tells_each_why(world: Wor
 
     assert len(refused) + seen.total() == count + 1
     dispatched = sum(seen[state] for state in SETTLED)
-    assert min(len(refused), seen["Failed"], dispatched) >= count // 10, (len(refused), seen)
+    assert min(len(refused), seen["Failed"], dispatched) > count // 10, (len(refused), seen)
     assert set(seen) - {"untold"} <= {"Failed", "Backoff", *SETTLED}
     assert (process.is_running(), await epoch(world)) == (True, led)
     assert [event for event in DEFECTS if f'"{event}"' in process.log.read_text()] == []

@@ -201,7 +201,7 @@ async def test_rayjob_that_fails_fails_its_appwrapper_in_kuberays_words(world: W
     if (
         mode == "HTTPMode"
     ):  # by a submitter, it depends on whether the job or the submitter was seen to fail first
-        assert message.startswith(f"RayJob {world.namespace}/train failed: {FAILURE}")
+        assert message == f"RayJob {world.namespace}/train failed: {FAILURE}"
 
 
 async def test_rayjob_is_tried_again_within_its_reservation(world: World) -> None:

@@ -156,7 +156,10 @@ def until_queued(person: Person, name: str) -> None:
 def test_user_with_edit_alone_spends_the_afternoon(ada: Person) -> None:
     trial = appwrapper("trial", item(job("trial", 2)))
     large = appwrapper("large", item(job("large", 2, cpu="7")), priority=9)
-    assert ada.does("submit", "-", stdin=yaml.safe_dump_all([trial])).startswith("team-a/trial submitted\n")
+    assert (
+        ada.does("submit", "-", stdin=yaml.safe_dump_all([trial]))
+        == "team-a/trial submitted\nteam-a/trial dispatched to hub\n"
+    )
     assert ada.does("wait", "trial", "--for", "running", "--timeout", "1m").endswith("Running on hub\n")
     ada.does("submit", "-", stdin=yaml.safe_dump(large))
     ada.does("wait", "large", "--for", "running", "--timeout", "1m")
@@ -175,7 +178,10 @@ def test_user_with_edit_alone_spends_the_afternoon(ada: Person) -> None:
     ada.does("cancel", "large", "huge")
     # A kind of an operator, which `edit` does not have by itself.
     ray = (CHECKOUT / "examples" / "aw-raycluster-glue.yaml").read_text()
-    assert ada.does("submit", "-", stdin=ray).startswith("team-a/raycluster-glue submitted\n")
+    assert (
+        ada.does("submit", "-", stdin=ray)
+        == "team-a/raycluster-glue submitted\nteam-a/raycluster-glue dispatched to hub\n"
+    )
     ada.does("wait", "raycluster-glue", "--for", "running", "--timeout", "1m")
 
     assert "team-a/trial deleted" in ada.does("cancel", "trial", "raycluster-glue")

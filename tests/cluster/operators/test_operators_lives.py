@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -109,9 +110,9 @@ async def test_object_that_fails_fails_its_appwrapper_in_the_words_of_its_operat
     found = await world.client.get(gang.path(world.namespace))
     (failed,) = [each for each in found["status"]["conditions"] if each["type"] == "Failed"]
     assert (held, reason) == ("True", "FailedComponent")
-    assert message.startswith(
-        f"{gang.kind} {world.namespace}/train failed: {failed['reason']}: {failed['message'].strip()}"
-    )
+    said = f"{gang.kind} {world.namespace}/train failed: {failed['reason']}: {failed['message'].strip()}"
+    first = r"; failed first: container main of pod train-leader-0-0-\w+, exit code 1, Error"
+    assert re.fullmatch(re.escape(said) + first, message)
 
 
 @each_of([each for each in ENDING if each.suspend])
