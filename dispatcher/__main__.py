@@ -158,19 +158,25 @@ def migrate(database_url: str | None, log_level: str | None, log_format: str | N
             click.echo(f"{statement.strip()};", err=True)
 
 
+listen_address_option = click.option(
+    "--listen-address", help="Address of probes and metrics.  [default: 127.0.0.1]"
+)
+listen_port_option = click.option(
+    "--listen-port",
+    type=WholeNumber(min=0, max=65535),
+    metavar="NUMBER",
+    help="Port of probes and metrics; 0 lets the system choose.  [default: 8081]",
+)
+
+
 @dispatcher_program.command(cls=CommandWithSettings)
 @database_url_option
 @click.option(
     "--kubeconfig",
     help="Path of a kubeconfig.  [env: DISPATCHER_KUBECONFIG, else KUBECONFIG, else the pod's own account]",
 )
-@click.option("--listen-address", help="Address of probes and metrics.  [default: 127.0.0.1]")
-@click.option(
-    "--listen-port",
-    type=WholeNumber(min=0, max=65535),
-    metavar="NUMBER",
-    help="Port of probes and metrics; 0 lets the system choose.  [default: 8081]",
-)
+@listen_address_option
+@listen_port_option
 @log_level_option
 @log_format_option
 def run(
@@ -243,13 +249,8 @@ def run(
     help="Events that a target may be behind; beyond that the oldest are dropped.  "
     "[env: DISPATCHER_NOTIFY_MOST_BEHIND; default: 10000]",
 )
-@click.option("--listen-address", help="Address of probes and metrics.  [default: 127.0.0.1]")
-@click.option(
-    "--listen-port",
-    type=WholeNumber(min=0, max=65535),
-    metavar="NUMBER",
-    help="Port of probes and metrics; 0 lets the system choose.  [default: 8081]",
-)
+@listen_address_option
+@listen_port_option
 @log_level_option
 @log_format_option
 def notify(

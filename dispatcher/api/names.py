@@ -109,9 +109,9 @@ MAX_PRIORITY_SLOPE: Final = f"{PREFIX}/max-priority-slope"
 """Beside `MAX_PRIORITY`: the highest effective priorityslope."""
 
 EXPECTED_RUNTIME: Final = f"{PREFIX}/expected-runtime-seconds"
-"""On a namespace: the expected run time of its AppWrappers whose authors state no duration."""
+"""An annotation of a namespace. It is the expected run time of AppWrappers there whose authors state none."""
 NOTIFY: Final = f"{PREFIX}/notify"
-"""On an AppWrapper or its namespace: the declared targets that are told of its events (`api.notifications`)."""
+"""An annotation of an AppWrapper or a namespace. It names the targets of notifications (`api.notifications`)."""
 
 ANCHOR_PREFIX: Final = "appwrapper-"
 """Prefix of an anchor's name, followed by the AppWrapper's uid and the number of the attempt."""

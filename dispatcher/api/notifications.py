@@ -28,7 +28,7 @@ LONGEST_WAIT: Final = timedelta(days=30)
 
 
 class Occasion(StrEnum):
-    """What a user can be told of."""
+    """The occasions on which a notification is sent."""
 
     STARTED = "Started"
     """The pods of an attempt run."""

@@ -40,7 +40,7 @@ Place: TypeAlias = Callable[[yaml.Mark], str]
 STDIN: Final = "-"
 """The path that stands for stdin."""
 NO_PODS: Final = "no object makes pods"
-"""What is wrong with files of which nothing can be queued."""
+"""The problem of files that have no object which makes pods, so that nothing can be queued."""
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 """How the names of files end that a folder stands for."""
 MOST_FILES: Final = 1000
