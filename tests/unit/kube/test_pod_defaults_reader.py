@@ -8,10 +8,17 @@ from structlog.testing import capture_logs
 from dispatcher import errors
 from dispatcher.core.kinds.pods.pod_defaults import MOST_CLASSES, NO_DEFAULTS, PodDefaults
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.objects.pod_defaults_reader import KEPT_SECONDS, PodDefaultsReader
+from dispatcher.kube.objects.pod_defaults_reader import (
+    KEPT_SECONDS,
+    LONGEST_SURVEY_SECONDS,
+    PodDefaultsReader,
+)
 from tests.fakes import FakeApiServer, Reply, answer, refusal
 
 RANGES = "/api/v1/namespaces/team/limitranges"
+ALL_RANGES = "/api/v1/limitranges"
+ALL_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
+DEVICE_CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 KATA = "/apis/node.k8s.io/v1/runtimeclasses/kata"
 LIMIT_RANGE = {"spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "500m"}}]}}
 OVERHEAD = {"cpu": "250m"}
@@ -51,6 +58,79 @@ async def test_answers_are_kept_for_a_minute(
     for time.now in (0.0, KEPT_SECONDS - 1, KEPT_SECONDS, KEPT_SECONDS + 1):
         assert await reader.read("team", NONE) == NO_DEFAULTS
     assert len(server.requests("GET")) == 2
+
+
+@pytest.mark.parametrize(
+    ("surveyed_at", "asked_at", "found"),
+    [
+        pytest.param(1, KEPT_SECONDS, "2", id="younger"),
+        pytest.param(1, KEPT_SECONDS - 1, "1", id="answer-is-kept"),
+        pytest.param(0, KEPT_SECONDS, "3", id="not-younger"),
+        pytest.param(1, LONGEST_SURVEY_SECONDS, "2", id="last-moment"),
+        pytest.param(1, LONGEST_SURVEY_SECONDS + 1, "3", id="survey-is-old"),
+    ],
+)
+async def test_younger_survey_takes_the_place_of_an_old_answer(
+    server: FakeApiServer,
+    reader: PodDefaultsReader,
+    time: Time,
+    surveyed_at: float,
+    asked_at: float,
+    found: str,
+) -> None:
+    server.on("GET", DEVICE_CLASSES, refusal(404, ""))
+    server.on("GET", ALL_RANGES, answer(listed(limit_range("2", "team"))))
+    server.on(
+        "GET", ALL_CLASSES, answer(listed({"metadata": {"name": "kata"}, "overhead": {"podFixed": OVERHEAD}}))
+    )
+    server.on("GET", KATA, refusal(404, "NotFound"))
+    server.on("GET", RANGES, answer(listed(limit_range("1"))))
+    if surveyed_at == 0:
+        await reader.survey()
+    await reader.read("team", frozenset({"kata"}))
+    time.now = surveyed_at
+    await reader.survey()
+    server.on("GET", RANGES, answer(listed(limit_range("3"))))
+    time.now = asked_at
+    overheads = {"kata": OVERHEAD} if found == "2" else {}
+    assert await reader.read("team", frozenset({"kata"})) == PodDefaults({"cpu": found}, overheads)
+
+
+async def test_survey_is_no_first_answer_about_a_namespace(
+    server: FakeApiServer, reader: PodDefaultsReader
+) -> None:
+    """A namespace, and its LimitRange, may be younger than the survey."""
+    server.on("GET", DEVICE_CLASSES, refusal(404, ""))
+    for path in (ALL_RANGES, ALL_CLASSES):
+        server.on("GET", path, answer(listed()))
+    await reader.survey()
+    server.on("GET", RANGES, answer(listed(limit_range("1"))))
+    assert await reader.read("team", NONE) == PodDefaults({"cpu": "1"})
+
+
+async def test_namespace_is_read_again_if_the_survey_was_refused(
+    server: FakeApiServer, reader: PodDefaultsReader, time: Time
+) -> None:
+    server.on("GET", DEVICE_CLASSES, refusal(404, ""))
+    for path in (ALL_RANGES, ALL_CLASSES):
+        server.on("GET", path, refusal(403, "Forbidden"))
+    server.on("GET", RANGES, answer(listed(limit_range("1"))))
+    await reader.read("team", NONE)
+    time.now = KEPT_SECONDS
+    await reader.survey()
+    server.on("GET", RANGES, answer(listed(limit_range("3"))))
+    assert await reader.read("team", NONE) == PodDefaults({"cpu": "3"})
+
+
+def listed(*items: object) -> dict[str, object]:
+    return {"metadata": {"resourceVersion": "1"}, "items": list(items)}
+
+
+def limit_range(cpu: str, namespace: str = "") -> dict[str, object]:
+    return {
+        "metadata": {"namespace": namespace, "name": "defaults"},
+        "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": cpu}}]},
+    }
 
 
 @pytest.mark.parametrize("status", [403, 404])
@@ -111,9 +191,6 @@ async def test_name_of_no_runtime_class_is_not_asked_for(
     assert [each.path for each in server.requests("GET")] == [RANGES]
 
 
-DEVICE_CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
-
-
 @pytest.mark.parametrize(
     ("answered", "expected"),
     [
@@ -138,12 +215,8 @@ DEVICE_CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 async def test_survey_reads_the_resources_that_device_classes_name(
     server: FakeApiServer, reader: PodDefaultsReader, answered: Reply, expected: set[str]
 ) -> None:
-    server.on("GET", "/api/v1/limitranges", answer({"metadata": {"resourceVersion": "1"}, "items": []}))
-    server.on(
-        "GET",
-        "/apis/node.k8s.io/v1/runtimeclasses",
-        answer({"metadata": {"resourceVersion": "1"}, "items": []}),
-    )
+    for path in (ALL_RANGES, ALL_CLASSES):
+        server.on("GET", path, answer(listed()))
     server.on("GET", DEVICE_CLASSES, answered)
     with capture_logs() as logs:
         await reader.survey()

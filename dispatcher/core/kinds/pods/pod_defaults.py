@@ -278,15 +278,21 @@ class DefaultsSurvey(Struct, frozen=True):
 
     def read(self, namespace: str, classes: Iterable[str]) -> PodDefaults | None:
         """The defaults of pods with these RuntimeClasses in a namespace; None if they are not known."""
+        requests = self.requests_in(namespace)
+        overheads = {name: self.overhead_of(name) for name in sorted(classes)}
+        if requests is None or None in overheads.values():
+            return None
+        return PodDefaults(requests, {name: each for name, each in overheads.items() if each})
+
+    def requests_in(self, namespace: str) -> Quantities | None:
+        """The default requests in a namespace, maybe none; None if they are not known."""
         if self.requests is None or (self.has_more and namespace not in self.requests):
             return None
-        names = sorted(classes)
-        if names and self.overheads is None:
-            return None
-        known = self.overheads or {}
-        return PodDefaults(
-            self.requests.get(namespace, {}), {name: known[name] for name in names if name in known}
-        )
+        return self.requests.get(namespace, {})
+
+    def overhead_of(self, name: str) -> Quantities | None:
+        """The overhead of a RuntimeClass, maybe none; None if it is not known."""
+        return None if self.overheads is None else self.overheads.get(name, {})
 
 
 def charge_in_clusters(
