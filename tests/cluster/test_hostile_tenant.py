@@ -23,7 +23,7 @@ import orjson
 import pytest
 
 from dispatcher import errors
-from dispatcher.api.names import QUEUE_LABEL, WORKLOAD_GROUP
+from dispatcher.api.names import QUEUE_LABEL
 from dispatcher.kube.client import MERGE_PATCH, METADATA, METADATA_LIST, ClusterClient
 from testbed.plane import Plane
 from testbed.processes import Process, Supervisor
@@ -104,15 +104,17 @@ async def declare_queues(world: World, tenant: World, declare: Declare) -> None:
 
 
 async def clear(house: World) -> None:
-    """Delete everything that the tenant has made, finalizers or not, and return when it is gone."""
+    """Delete everything that the tenant has made, finalizers or not, and return when it is gone; page after page."""
     for kind in KINDS:
+        while first := await some_of(house, kind):
+            names = {each["name"] for each in first}
 
-        async def gone(kind: str = kind) -> bool:
-            found = await some_of(house, kind)
-            await asyncio.gather(*(remove(house, kind, each) for each in found))
-            return not found
+            async def gone(kind: str = kind, names: set[str] = names) -> bool:
+                found = [each for each in await some_of(house, kind) if each["name"] in names]
+                await asyncio.gather(*(remove(house, kind, each) for each in found))
+                return not found
 
-        await house.until(gone, f"each {kind} of the tenant is gone")
+            await house.until(gone, f"{', '.join(sorted(names))} of the tenant are gone")
 
 
 async def some_of(house: World, kind: str) -> list[Json]:
@@ -183,15 +185,17 @@ class Bare:
     """A controller that decides nothing: it sees a canary by a watch, as the dispatcher does, and writes twice for it.
 
     So it takes as long as the API server does, which the tenant keeps busy, and no longer. It serves a canary again and
-    again until the dispatcher has dispatched it: so it meets each moment in which the API server is busy.
+    again until the dispatcher has dispatched it: so it meets each moment in which the API server is busy. Its watch
+    tells when that was: a busy API server takes a second for each look.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._seen: dict[str, asyncio.Event] = {}
+        self._dispatched: dict[str, asyncio.Event] = {}
 
     async def run(self) -> None:
-        """Watch the AppWrappers of all namespaces until cancelled; a watch that ends is begun anew."""
+        """Watch the AppWrappers beside the canaries until cancelled; a watch that ends is begun anew."""
         while True:
             with suppress(errors.ClusterError):
                 await self._watch()
@@ -200,10 +204,20 @@ class Bare:
     async def _watch(self) -> None:
         """Without a resource version a watch begins with what there is."""
         query = {"watch": "true", "timeoutSeconds": "7200"}
-        path = f"/apis/{WORKLOAD_GROUP}/v1beta1/appwrappers"
+        path = self._world.path(
+            "AppWrapper"
+        )  # without those of the tenant, which may be too large for a line
         async for line in self._world.client.watch(path, query, idle_timeout=7200):
             if found := CANARY.search(line):
-                self._event(found[1].decode()).set()
+                name = found[1].decode()
+                self._event(self._seen, name).set()
+                if _is_dispatched(orjson.loads(line)["object"]):
+                    self._event(self._dispatched, name).set()
+
+    async def until_dispatched(self, name: str) -> None:
+        """Return once the status of a canary says so; what follows is said at most once a second."""
+        async with asyncio.timeout(60):
+            await self._event(self._dispatched, name).wait()
 
     async def longest_service(self, name: str, until: asyncio.Future[float]) -> float:
         """The seconds that it took at most, begun again and again until then."""
@@ -221,35 +235,28 @@ class Bare:
     async def _serve(self, name: str, turn: int) -> None:
         """Return once it has seen the canary, and written for it as often as a dispatch does."""
         async with asyncio.timeout(60):
-            await self._event(name).wait()
+            await self._event(self._seen, name).wait()
         plain = f"plain-{name}-{turn}"
         await self._world.create(config_map(plain))
         await self._world.merge("ConfigMap", plain, {"metadata": {"labels": {"written": "twice"}}})
 
-    def _event(self, name: str) -> asyncio.Event:
-        return self._seen.setdefault(name, asyncio.Event())
+    def _event(self, events: dict[str, asyncio.Event], name: str) -> asyncio.Event:
+        return events.setdefault(name, asyncio.Event())
+
+
+def _is_dispatched(canary: Json) -> bool:
+    conditions = (canary.get("status") or {}).get("conditions", ())
+    return any(each["type"] == "Dispatched" and each["status"] == "True" for each in conditions)
 
 
 async def wait_of_canary(world: World, bare: Bare, number: int) -> float:
     """Seconds that a canary is dispatched later than a bare controller, beside the dispatcher, could have done it."""
     name = f"canary-{number}"
     await world.create(appwrapper(name, item(config_map(name), custompodresources=[])))
-    dispatched = asyncio.ensure_future(seconds_of(until_dispatched(world, name)))
+    dispatched = asyncio.ensure_future(seconds_of(bare.until_dispatched(name)))
     served = await bare.longest_service(name, dispatched)
     await world.delete(name)
     return await dispatched - served
-
-
-async def until_dispatched(world: World, name: str) -> None:
-    """Return once its status says so; what follows is said at most once a second."""
-
-    async def look() -> bool:
-        status = ((await world.get("AppWrapper", name)) or {}).get("status") or {}
-        return any(
-            each["type"] == "Dispatched" and each["status"] == "True" for each in status.get("conditions", ())
-        )
-
-    await world.until(look, f"{name} is dispatched")
 
 
 async def seconds_of(work: Awaitable[object]) -> float:
