@@ -45,6 +45,7 @@ class NotifierStore:
 
     def __init__(self, connection: psycopg.AsyncConnection[DictRow]) -> None:
         self._connection = connection
+        self._lock = asyncio.Lock()
 
     async def lead(self) -> bool:
         """True if this connection holds the lock of the notifier that sends. Call it until it does, and not again."""
@@ -107,11 +108,11 @@ class NotifierStore:
     async def _rows(
         self, statement: LiteralString, values: Mapping[str, Any] | None = None
     ) -> Sequence[dict[str, Any]]:
-        """The rows of a statement. The connection has a lock of its own: several tasks may call this."""
-        loop, until = asyncio.get_running_loop(), DEADLINE.total_seconds()
+        """The rows of a statement. Several tasks may call this; the deadline does not count the statements before."""
         with translated():
-            async with self._connection.cursor() as cursor:
-                cut = loop.call_later(until, hang_up, self._connection)
+            async with self._lock, self._connection.cursor() as cursor:
+                until = DEADLINE.total_seconds()
+                cut = asyncio.get_running_loop().call_later(until, hang_up, self._connection)
                 try:
                     await cursor.execute(statement, values)
                     return await cursor.fetchall() if cursor.description else []
