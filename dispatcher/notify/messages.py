@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from dispatcher.api.notifications import Occasion
-from dispatcher.core.model.notifications import QueueNow, ToldEvent, WaitingGang
+from dispatcher.core.model.notifications import UNDECLARED, QueueNow, ToldEvent, WaitingGang
 from dispatcher.text import counted, one_line
 
 LONGEST_SENTENCE: Final = 1000
@@ -151,7 +151,7 @@ def of_alarm(queue: QueueNow, alarm: str, limit: str, since: datetime, at: datet
         about=queue.queue,
         title=f"queue {queue.queue}: {alarm} {state}",
         text=_sentence(f"queue {queue.queue}: the alarm {alarm} ({limit}) {state}; {waiting}{oldest}"),
-        command=f"kubectl aw queues show {queue.queue}",
+        command="kubectl aw queue" if queue.queue == UNDECLARED else f"kubectl aw queues show {queue.queue}",
         at=at or since,
         facts={
             "queue": queue.queue,

@@ -102,7 +102,7 @@ class NotifierStore:
         return [WaitingGang(**row) for row in await self._rows(_WAITING, values)]
 
     async def queues(self) -> list[QueueNow]:
-        """All queues that are declared, or that an AppWrapper waits in."""
+        """All queues that are declared, `default`, and the other queues that AppWrappers name as one."""
         return [QueueNow(**row) for row in await self._rows(_QUEUES)]
 
     async def _rows(

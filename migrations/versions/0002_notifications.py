@@ -24,6 +24,9 @@ TOLD = (
 LOCK = 0x61776E6F74696679
 """Key of the advisory lock that the sending notifier holds: "awnotify"."""
 
+UNDECLARED = "(undeclared)"
+"""Stands for every queue that is not declared: users choose those names, and each would be an alarm of its own."""
+
 _CAUSES = ", ".join(f"'{each}'::text" for each in TOLD)
 
 UP = f"""
@@ -65,8 +68,14 @@ SELECT queue, coalesce(waiting.queued, 0) AS queued, waiting.oldest_since,
        coalesce(declared.spec ->> 'stopPolicy', 'None') AS stop_policy
 FROM (SELECT queue, spec FROM public.queue_spec WHERE valid_to IS NULL) AS declared
 FULL JOIN (
-    SELECT queue, count(*) AS queued, min(phase_since) AS oldest_since
-    FROM public.appwrapper WHERE phase = 'Queued' GROUP BY queue
+    SELECT CASE
+               WHEN a.queue = 'default' OR EXISTS (
+                   SELECT FROM public.queue_spec AS s WHERE s.queue = a.queue AND s.valid_to IS NULL
+               ) THEN a.queue
+               ELSE '{UNDECLARED}'
+           END AS queue,
+           count(*) AS queued, min(a.phase_since) AS oldest_since
+    FROM public.appwrapper AS a WHERE a.phase = 'Queued' GROUP BY 1
 ) AS waiting USING (queue);
 
 CREATE FUNCTION notify.lead() RETURNS boolean
@@ -78,7 +87,7 @@ COMMENT ON SCHEMA notify IS 'For dispatcher notify alone: what it reads, and the
 COMMENT ON TABLE notify.cursor IS 'How far each target was told.';
 COMMENT ON VIEW notify.events IS 'The events that somebody may be told of, and what their AppWrappers choose.';
 COMMENT ON VIEW notify.waiting IS 'The queued AppWrappers, and since when they are queued.';
-COMMENT ON VIEW notify.queues IS 'Each queue: how many are queued, since when, and whether it is stopped.';
+COMMENT ON VIEW notify.queues IS 'Each declared queue, default, and all others as one: what waits, and the stopPolicy.';
 COMMENT ON FUNCTION notify.lead() IS 'True if the session holds the lock of the one notifier that sends, from now on.'
 """
 

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from dispatcher.api.document import Entry
 from dispatcher.core.lifecycle import first_changes, queue_changes, run_changes
-from dispatcher.core.model.notifications import TOLD, Cursor
+from dispatcher.core.model.notifications import TOLD, UNDECLARED, Cursor
 from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Record
 from dispatcher.errors import StoreUnavailable
@@ -174,6 +174,23 @@ async def test_waiting_gangs_and_queues_are_read(queue: QueueStore, store: Notif
     assert {each.name for each in await store.waiting("nobody", timedelta(minutes=1))} == {"chooses", "other"}
     [found] = await store.queues()
     assert (found.queue, found.queued, found.oldest_since, found.stop_policy) == ("default", 2, NOW, "None")
+
+
+DECLARED: Final[LiteralString] = (
+    "INSERT INTO queue_spec (queue, position, spec, valid_from, valid_to) VALUES ('vision', 0, "
+    "'{\"stopPolicy\": \"Hold\"}', now(), NULL), ('former', 1, '{}', now() - interval '1 day', now())"
+)
+
+
+async def test_queues_of_a_users_choice_count_as_one(
+    queue: QueueStore, store: NotifierStore, database_url: str
+) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute(DECLARED)
+    for name in ("vision", "default", "q-1", "q-2", "former"):
+        await committed(queue, make_submit(name, queue=name))
+    found = {each.queue: (each.queued, each.stop_policy) for each in await store.queues()}
+    assert found == {"vision": (1, "Hold"), "default": (1, "None"), UNDECLARED: (3, "None")}
 
 
 @pytest.mark.parametrize("cause", TOLD)

@@ -16,6 +16,10 @@ TOLD: Final = (
 """The causes of events that somebody may be told of; the database has an index of these events."""
 
 
+UNDECLARED: Final = "(undeclared)"
+"""Stands for every queue that AppWrappers name and nobody has declared; no queue has such a name."""
+
+
 class ToldEvent(Struct, frozen=True):
     """An event, with what its AppWrapper chooses to be told; `started_at` is when the pods of its attempt ran."""
 
@@ -50,7 +54,7 @@ class WaitingGang(Struct, frozen=True):
 
 
 class QueueNow(Struct, frozen=True):
-    """A queue: how many AppWrappers are queued, since when the oldest of them, and its stopPolicy."""
+    """A declared queue, `default`, or `UNDECLARED`: its queued AppWrappers, the oldest of them, and its stopPolicy."""
 
     queue: str
     queued: int = 0

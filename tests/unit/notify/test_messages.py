@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dispatcher.api.notifications import Occasion
 from dispatcher.core.lifecycle.transitions import TRANSITIONS
-from dispatcher.core.model.notifications import TOLD
+from dispatcher.core.model.notifications import TOLD, UNDECLARED
 from dispatcher.notify import messages
 from dispatcher.notify.messages import lasting, occasion_of, of_alarm, of_event, of_trial, of_wait
 from tests.unit.notify.values import NOW, at, make_event, make_queue, make_waiting
@@ -154,6 +154,12 @@ def test_messages_about_an_alarm_tell_begin_and_end_apart() -> None:
         "queue-team-a-queued-more-1795780800000000-begin",
         "queue-team-a-queued-more-1795780800000000-end",
     }
+
+
+def test_an_alarm_of_undeclared_queues_leads_to_the_list_of_what_waits() -> None:
+    message = of_alarm(make_queue(UNDECLARED, queued=5000), "queued-more", "more than 100 queued", NOW, None)
+    assert message.command == "kubectl aw queue"
+    assert message.text.startswith("queue (undeclared): the alarm queued-more")
 
 
 def test_ids_are_the_same_each_time_and_differ_between_messages() -> None:
