@@ -246,7 +246,7 @@ def run(
     type=WholeNumber(min=1, max=10**6),
     default=10_000,
     metavar="NUMBER",
-    help="Events that a target may be behind; beyond that the oldest are dropped.  "
+    help="Messages that may wait for one target; beyond that the oldest are dropped.  "
     "[env: DISPATCHER_NOTIFY_MOST_BEHIND; default: 10000]",
 )
 @listen_address_option
@@ -280,7 +280,7 @@ def notify(
     from dispatcher.api.document import Entry
     from dispatcher.cli.files.documents import read_document
     from dispatcher.notify import process
-    from dispatcher.notify.courier import Bounds
+    from dispatcher.notify.retry import Bounds
 
     def read() -> Entry:
         return Entry(read_document(targets), "")

@@ -116,9 +116,9 @@ def _command(event: ToldEvent, occasion: Occasion) -> str:
     return f"kubectl aw {verb} {event.name} -n {event.namespace}"
 
 
-def of_wait(gang: WaitingGang, longer_than: timedelta) -> Message:
-    """The message that a gang has been queued for longer than a duration; its text has the reason of now."""
-    name, due = f"{gang.namespace}/{gang.name}", gang.since + longer_than
+def of_wait(gang: WaitingGang) -> Message:
+    """The message that a gang has been queued for too long; its text has the reason of now."""
+    name, longer_than = f"{gang.namespace}/{gang.name}", gang.longer_than
     why = f": {gang.message.removesuffix('.')}" if gang.message else ""
     advice = f". {gang.advice}" if gang.advice else ""
     return Message(
@@ -128,7 +128,7 @@ def of_wait(gang: WaitingGang, longer_than: timedelta) -> Message:
         title=f"{name}: waits longer than {lasting(longer_than)}",
         text=_sentence(f"{name} has been queued in {gang.queue} for {lasting(longer_than)}{why}{advice}"),
         command=f"kubectl aw explain {gang.name} -n {gang.namespace}",
-        at=due,
+        at=gang.since + longer_than,
         facts={
             **_whose(gang.uid, gang.namespace, gang.name, gang.queue),
             "event": "Waiting",

@@ -29,19 +29,24 @@ class NotifierMetrics:
             registry=self.registry,
         )
         self.behind = Gauge(
-            "dispatcher_notify_behind_events",
-            "Events that the target has not been told of yet, whether or not they concern it",
+            "dispatcher_notify_behind_messages",
+            "Messages that the target has not taken yet",
             ["target"],
             registry=self.registry,
         )
         self.lag = Gauge(
             "dispatcher_notify_lag_seconds",
-            "Age of the oldest event that the target has not been told of yet",
+            "Age of the oldest message that the target has not taken yet",
             ["target"],
             registry=self.registry,
         )
         self.closed = Counter(
             "dispatcher_notify_closed_choices",
             "Events whose AppWrapper chooses a target that is not declared, or not open to its namespace",
+            registry=self.registry,
+        )
+        self.errors = Counter(
+            "dispatcher_notify_errors",
+            "Unexpected errors, which are defects; what raised one is passed over or tried again",
             registry=self.registry,
         )

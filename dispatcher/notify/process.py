@@ -1,8 +1,8 @@
-"""The process `dispatcher notify`: probes, the lock of the one that sends, and a courier for each target.
+"""The process `dispatcher notify`: probes, the lock of the one that sends, a collector, and a courier for each target.
 
 Any number of processes may run; one sends, and the others stand by until its connection to the database ends. An error
-of the database ends all couriers; the process connects again and goes on where the cursors are. A changed declaration
-of targets is followed without a restart, unless it has a mistake.
+of the database ends collector and couriers; the process connects again and goes on where cursors and outbox are. A
+changed declaration of targets is followed without a restart, unless it has a mistake.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from dispatcher import errors, log
 from dispatcher.api.document import Entry
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.notify import messages
-from dispatcher.notify.courier import Bounds, Courier
+from dispatcher.notify.collector import Collector
+from dispatcher.notify.courier import Courier
 from dispatcher.notify.metrics import NotifierMetrics
-from dispatcher.notify.retry import Sent
+from dispatcher.notify.retry import Bounds, Sent
 from dispatcher.notify.senders import check_address, sender_of
 from dispatcher.notify.targets import Target, Webhook, read_targets
 from dispatcher.probes import Health, Role, serve
@@ -151,24 +152,25 @@ class Notifier:
         self._health.role, self._health.problem = role, ""
 
     async def _send(self, store: NotifierStore) -> None:
-        """Run the couriers until the declaration of targets changes. Raises `StoreError`."""
+        """Run collector and couriers until the declaration of targets changes. Raises `StoreError`."""
         hub_id = await store.hub_id()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow_declaration(), name="notify-declaration")
-                for number, target in enumerate(self._targets):
-                    check = self._targets if number == 0 else ()
-                    tasks.create_task(self._tell(store, target, hub_id, check), name=f"notify-{target.name}")
+                tasks.create_task(self._collect(store), name="notify-collector")
+                for target in self._targets:
+                    tasks.create_task(self._tell(store, target, hub_id), name=f"notify-{target.name}")
         except BaseExceptionGroup as group:
             first = errors.innermost(group)
             if not isinstance(first, _TargetsChanged):
                 raise first from group
 
-    async def _tell(
-        self, store: NotifierStore, target: Target, hub_id: str, check: tuple[Target, ...]
-    ) -> None:
+    async def _collect(self, store: NotifierStore) -> None:
+        await Collector(self._targets, store, self._metrics, self._options.bounds).run()
+
+    async def _tell(self, store: NotifierStore, target: Target, hub_id: str) -> None:
         async with sender_of(target, hub_id) as sender:
-            await Courier(target, sender, store, self._metrics, self._options.bounds, check).run()
+            await Courier(target.name, sender, store, self._metrics, self._options.bounds).run()
 
     async def _follow_declaration(self) -> None:
         """Read the declaration again and again; raises `_TargetsChanged` once it says something else."""

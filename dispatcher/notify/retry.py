@@ -16,6 +16,14 @@ MOST_REFUSALS: Final = 3
 """Refusals of one message, one after the other, after which it is given up: the next one may be accepted."""
 
 
+class Bounds(Struct, frozen=True):
+    """How long a message is kept, how many messages may wait for a target, and the time between two looks."""
+
+    keep: timedelta = timedelta(hours=24)
+    most_behind: int = 10_000
+    every: timedelta = timedelta(seconds=2)
+
+
 class Sent(Struct, frozen=True):
     """The target has taken the message."""
 
@@ -57,16 +65,27 @@ def after_failure(
 ) -> TryAgain | GiveUp:
     """The decision after so many tries without success; `begun_at` is when the message was due.
 
-    Pauses double from 5 s to 5 minutes, each spread by `chance` (0 to 1) from its half to the whole, so that the
-    targets of one server do not come back at the same moment. A pause that the target asks for counts if it is longer.
+    A pause that the target asks for counts if it is longer than that of `pause_after`.
     """
     if isinstance(outcome, Refused) and tries >= MOST_REFUSALS:
         return REFUSED
-    whole = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(tries - 1, MOST_DOUBLINGS))
-    pause = whole * (0.5 + chance / 2)
-    if isinstance(outcome, Failed):
-        pause = max(pause, min(outcome.pause, LONGEST_ASKED))
+    pause = max(pause_after(tries, chance), asked_by(outcome))
     return TOO_OLD if now + pause - begun_at > keep else TryAgain(pause)
+
+
+def pause_after(tries: int, chance: float) -> timedelta:
+    """The pause after so many tries without success.
+
+    Pauses double from 5 s to 5 minutes, each spread by `chance` (0 to 1) from its half to the whole, so that the
+    targets of one server do not come back at the same moment.
+    """
+    whole: timedelta = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(tries - 1, MOST_DOUBLINGS))
+    return whole * (0.5 + chance / 2)
+
+
+def asked_by(outcome: Failed | Refused) -> timedelta:
+    """The pause that the target asks for, within bounds."""
+    return min(outcome.pause, LONGEST_ASKED) if isinstance(outcome, Failed) else timedelta()
 
 
 def outcome_of_status(status: int, retry_after: str) -> Outcome:

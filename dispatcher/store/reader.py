@@ -7,7 +7,7 @@ bulk and bounded temporary files: they can neither fill the disk nor hold the qu
 timeouts, so the leader ends overdue sessions (`store.overdue`). Nothing in Postgres bounds the memory and the processor
 time of a session: whoever must not have them reads a replica.
 
-`dispatcher_notifier` is for `dispatcher notify` alone: it reads the views of schema `notify`, and writes the cursors
+`dispatcher_notifier` is for `dispatcher notify` alone: it reads the views of schema `notify`, and writes the tables
 there and nothing else.
 
 `set_up` returns, as SQL, the statements that its account may not run.
@@ -146,13 +146,15 @@ STEPS: Final = (
     Step(
         # By ids: an account without rights to the schema may not look up a name in it.
         "SELECT has_schema_privilege(r.oid, n.oid, 'USAGE') AND (SELECT bool_and(has_table_privilege(r.oid, c.oid, "
-        "'SELECT') AND (c.relkind = 'v' OR has_table_privilege(r.oid, c.oid, 'INSERT') "
-        "AND has_table_privilege(r.oid, c.oid, 'UPDATE'))) FROM pg_class AS c WHERE c.relnamespace = n.oid "
-        "AND c.relkind IN ('r', 'v')) AND (SELECT bool_and(has_function_privilege(r.oid, p.oid, 'EXECUTE')) "
+        "'SELECT') AND (c.relkind = 'v' OR has_table_privilege(r.oid, c.oid, 'INSERT') AND has_table_privilege(r.oid, "
+        "c.oid, CASE c.relname WHEN 'cursor' THEN 'UPDATE' ELSE 'DELETE' END))) FROM pg_class AS c "
+        "WHERE c.relnamespace = n.oid AND c.relkind IN ('r', 'v')) "
+        "AND (SELECT bool_and(has_function_privilege(r.oid, p.oid, 'EXECUTE')) "
         "FROM pg_proc AS p WHERE p.pronamespace = n.oid) "
         f"FROM pg_namespace AS n, pg_roles AS r WHERE n.nspname = 'notify' AND r.rolname = '{NOTIFIER}'",
         f"GRANT USAGE ON SCHEMA notify TO {NOTIFIER}; GRANT SELECT ON ALL TABLES IN SCHEMA notify TO {NOTIFIER}; "
         f"GRANT INSERT, UPDATE ON notify.cursor TO {NOTIFIER}; "
+        f"GRANT INSERT, DELETE ON notify.outbox, notify.told_wait, notify.alarm TO {NOTIFIER}; "
         f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA notify TO {NOTIFIER}",
     ),
     Step(

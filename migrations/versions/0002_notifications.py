@@ -1,4 +1,4 @@
-"""What AppWrappers choose to be told, and schema `notify`: what the notifier reads, and the cursors that it writes.
+"""What AppWrappers choose to be told, and schema `notify`: what the notifier reads, and what it keeps.
 
 The notifier reads events in the order of their ids, which is the order of the commits: one leader writes one batch at a
 time. An event is settled once no transaction that is older than its own is open, or after a minute, which no
@@ -38,12 +38,36 @@ CREATE SCHEMA notify;
 CREATE TABLE notify.cursor (
     target text NOT NULL,
     event_id bigint NOT NULL,
-    waits_until timestamp with time zone NOT NULL,
-    waits_uid text DEFAULT ''::text NOT NULL,
-    alarms jsonb DEFAULT '{{}}'::jsonb NOT NULL,
-    dropped bigint DEFAULT 0 NOT NULL,
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT pk_cursor PRIMARY KEY (target)
+);
+
+CREATE TABLE notify.outbox (
+    target text NOT NULL,
+    number bigint GENERATED ALWAYS AS IDENTITY,
+    id text NOT NULL,
+    lane text NOT NULL,
+    since timestamp with time zone NOT NULL,
+    message text NOT NULL,
+    CONSTRAINT pk_outbox PRIMARY KEY (target, number),
+    CONSTRAINT uq_outbox_id UNIQUE (target, id)
+);
+
+CREATE TABLE notify.told_wait (
+    target text NOT NULL,
+    uid text NOT NULL,
+    since timestamp with time zone NOT NULL,
+    longer_than interval NOT NULL,
+    CONSTRAINT pk_told_wait PRIMARY KEY (target, uid, since, longer_than)
+);
+
+CREATE TABLE notify.alarm (
+    target text NOT NULL,
+    alarm text NOT NULL,
+    queue text NOT NULL,
+    began_at timestamp with time zone NOT NULL,
+    CONSTRAINT pk_alarm PRIMARY KEY (target, alarm, queue)
 );
 
 CREATE VIEW notify.hub AS SELECT id FROM public.hub;
@@ -83,8 +107,11 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS 'SELECT pg_try_advisory_lock({LOCK})';
 REVOKE EXECUTE ON FUNCTION notify.lead() FROM PUBLIC;
 
-COMMENT ON SCHEMA notify IS 'For dispatcher notify alone: what it reads, and the cursors that it writes.';
-COMMENT ON TABLE notify.cursor IS 'How far each target was told.';
+COMMENT ON SCHEMA notify IS 'For dispatcher notify alone: what it reads, and what it keeps for each target.';
+COMMENT ON TABLE notify.cursor IS 'How far the events were read for each target, and since when it is declared.';
+COMMENT ON TABLE notify.outbox IS 'The messages that a target has not taken yet.';
+COMMENT ON TABLE notify.told_wait IS 'The waits that a target was told of, of what still waits.';
+COMMENT ON TABLE notify.alarm IS 'The alarms whose begin a target was told, and whose end it was not.';
 COMMENT ON VIEW notify.events IS 'The events that somebody may be told of, and what their AppWrappers choose.';
 COMMENT ON VIEW notify.waiting IS 'The queued AppWrappers, and since when they are queued.';
 COMMENT ON VIEW notify.queues IS 'Each declared queue, default, and all others as one: what waits, and the stopPolicy.';

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from datetime import timedelta
 from typing import Final, LiteralString
 
 import psycopg
@@ -15,16 +15,11 @@ from structlog.testing import capture_logs
 
 from dispatcher.api.document import Entry
 from dispatcher.core.lifecycle import first_changes, queue_changes, run_changes
-from dispatcher.core.model.notifications import TOLD, UNDECLARED, Cursor
+from dispatcher.core.model.notifications import TOLD, UNDECLARED
 from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Record
 from dispatcher.errors import StoreUnavailable
-from dispatcher.notify.courier import Bounds, Courier
-from dispatcher.notify.messages import Message
-from dispatcher.notify.metrics import NotifierMetrics
 from dispatcher.notify.process import Notifier, NotifierOptions, declared
-from dispatcher.notify.retry import Failed, Outcome, Refused, Sent
-from dispatcher.notify.targets import Names, QueueAlarms, Target
+from dispatcher.notify.retry import Bounds, Failed, Refused
 from dispatcher.store.notifications import NotifierStore, connected
 from dispatcher.store.queue import QueueStore
 from dispatcher.store.reader import NOTIFIER
@@ -33,18 +28,13 @@ from tests.postgres.changes import (
     NOW,
     committed,
     make_block,
-    make_created,
-    make_dispatch,
     make_submit,
     rows_of,
 )
+from tests.postgres.notifying import FOR_LONG, Parts, Scripted, begin, complete, run
 from tests.postgres.test_migrations import with_user
 from tests.receivers import receiving
 from tests.unit.notify.values import make_target
-
-FOR_LONG: Final = Bounds(keep=timedelta(days=3650), every=timedelta(milliseconds=50))
-"""Bounds by which no message of a test is too old."""
-DAY: Final = timedelta(days=1)
 
 
 @pytest.fixture
@@ -53,74 +43,6 @@ async def store(database_url: str) -> AsyncIterator[NotifierStore]:
     async with connected(with_user(database_url, NOTIFIER)) as store:
         assert await store.lead()
         yield store
-
-
-async def begin(queue: QueueStore, name: str, notifications: str = "mail=All") -> Record:
-    """An AppWrapper whose objects were created."""
-    record = await committed(queue, make_submit(name, notifications=notifications))
-    record = await committed(queue, make_dispatch(record))
-    return await committed(queue, make_created(record))
-
-
-async def run(queue: QueueStore, name: str, notifications: str = "mail=All") -> Record:
-    """An AppWrapper whose pods run: one event to tell of."""
-    return await committed(queue, run_changes.mark_running(await begin(queue, name, notifications), LATER))
-
-
-async def complete(queue: QueueStore, record: Record) -> Record:
-    return await committed(queue, run_changes.complete(record, (0,), LATER + DAY, LATER))
-
-
-class Scripted:
-    """A target that answers as a test says, and keeps what it was sent; at last it takes everything."""
-
-    def __init__(self, *answers: Outcome, before: Callable[[], Awaitable[None]] | None = None) -> None:
-        self.told: list[Message] = []
-        self._answers = list(answers)
-        self._before = before
-        self._more = asyncio.Condition()
-
-    async def send(self, message: Message, _now: datetime) -> Outcome:
-        """Take one message."""
-        async with self._more:
-            self.told.append(message)
-            self._more.notify_all()
-        if self._before is not None:
-            await self._before()
-        return self._answers.pop(0) if self._answers else Sent()
-
-    async def wait_for(self, count: int) -> list[str]:
-        """What was told of whom, once there are so many."""
-        async with asyncio.timeout(15), self._more:
-            await self._more.wait_for(lambda: len(self.told) >= count)
-        return [
-            f"{message.facts.get('event', message.kind)} {message.about.rpartition('/')[2]}"
-            for message in self.told
-        ]
-
-
-def courier(
-    store: NotifierStore, sender: Scripted, target: Target | None = None, bounds: Bounds = FOR_LONG
-) -> Courier:
-    """A courier that makes no pauses."""
-
-    async def no_pause(seconds: float) -> None:
-        await asyncio.sleep(min(seconds, 0.05))
-
-    return Courier(target or make_target(), sender, store, NotifierMetrics(), bounds, sleep=no_pause)
-
-
-@asynccontextmanager
-async def running(*couriers: Courier) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(each.run()) for each in couriers]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 # --- what is read ------------------------------------------------------------------------------------------
@@ -138,8 +60,6 @@ async def test_events_are_read_with_what_their_appwrappers_choose(
     assert {(each.notifications, each.started_at) for each in events} == {("mail=Ended", LATER)}
     assert await store.events(events[0].id, 100) == events[1:]
     assert await store.events(0, 1) == events[:1]
-    assert await store.behind(0, 100) == (2, LATER)
-    assert await store.behind(events[-1].id, 100) == (0, None)
 
 
 async def test_a_change_of_the_annotation_counts_from_then_on(
@@ -168,10 +88,13 @@ async def test_waiting_gangs_and_queues_are_read(queue: QueueStore, store: Notif
     chooses = await committed(queue, make_submit("chooses", notifications="mail=Waiting:1h"))
     await committed(queue, make_block(chooses))
     await committed(queue, make_submit("other", notifications="chat=Waiting:1h"))
-    [gang] = await store.waiting("mail", None)
+    cursors = {each.target: replace(each, since=NOW) for each in await store.begin(["mail", "nobody"])}
+    [gang] = await store.waits(cursors["mail"], ["*"], [], None, 10)
     assert (gang.name, gang.queue, gang.since, gang.message) == ("chooses", "default", NOW, "lacks 1 cpu")
     assert gang.advice.startswith("Wait: it goes when enough is free")
-    assert {each.name for each in await store.waiting("nobody", timedelta(minutes=1))} == {"chooses", "other"}
+    assert gang.longer_than == timedelta(hours=1)
+    waits = await store.waits(cursors["nobody"], [], ["*"], timedelta(minutes=1), 10)
+    assert {each.name for each in waits} == {"chooses", "other"}
     [found] = await store.queues()
     assert (found.queue, found.queued, found.oldest_since, found.stop_policy) == ("default", 2, NOW, "None")
 
@@ -256,24 +179,23 @@ async def test_a_new_target_is_told_what_happens_from_then_on(
     queue: QueueStore, store: NotifierStore
 ) -> None:
     await run(queue, "before")
-    cursor = await store.cursor("mail")
+    parts = Parts(store)
+    await parts.collect()
+    [cursor] = await store.begin(["mail"])
     [before] = await store.events(0, 100)
     assert cursor.event_id == before.id
     await run(queue, "after")
-    sender = Scripted()
-    async with running(courier(store, sender)):
-        assert await sender.wait_for(1) == ["Started after"]
+    await parts.collect()
+    assert await parts.send() == ["Started after"]
 
 
-async def test_a_cursor_comes_back_as_it_was_written(store: NotifierStore) -> None:
-    begun = await store.cursor("mail")
-    cursor = replace(
-        begun, event_id=7, waits_until=LATER, waits_uid="u", alarms={"stopped/a": NOW}, dropped=3
-    )
-    await store.save(cursor)
-    assert await store.cursor("mail") == cursor
+async def test_a_cursor_moves_and_its_absence_is_an_error(store: NotifierStore) -> None:
+    await store.begin(["mail"])
+    await store.take_in(["mail"], 7, [])
+    [cursor] = await store.begin(["mail"])
+    assert (cursor.target, cursor.event_id) == ("mail", 7)
     with pytest.raises(StoreUnavailable, match="the cursor of target nobody is gone"):
-        await store.save(Cursor("nobody", 0, NOW))
+        await store.take_in(["mail", "nobody"], 8, [])
 
 
 async def test_a_crash_between_send_and_commit_repeats_one_message_with_its_id(
@@ -281,12 +203,12 @@ async def test_a_crash_between_send_and_commit_repeats_one_message_with_its_id(
 ) -> None:
     url = with_user(database_url, NOTIFIER)
     async with connected(url) as store:
-        await store.cursor("mail")
+        await store.begin(["mail"])
     for name in ("one", "two", "three"):
         await run(queue, name)
 
     async def cut_off() -> None:
-        if len(crashing.told) == 2:
+        if len(crashing.sent) == 2:
             await asyncio.to_thread(
                 rows_of,
                 database_url,
@@ -295,108 +217,90 @@ async def test_a_crash_between_send_and_commit_repeats_one_message_with_its_id(
             )
 
     crashing, after = Scripted(before=cut_off), Scripted()
-    with pytest.raises(StoreUnavailable):
-        async with connected(url) as store:
-            await courier(store, crashing).run()
-    async with connected(url) as store, running(courier(store, after)):
-        assert await after.wait_for(2) == ["Started two", "Started three"]
-    assert [each.facts["name"] for each in crashing.told] == ["one", "two"]
-    assert after.told[0].id == crashing.told[1].id
+    async with connected(url) as store:
+        parts = Parts(store, crashing)
+        await parts.collect()
+        with pytest.raises(StoreUnavailable):
+            await parts.send()
+    async with connected(url) as store:
+        assert await Parts(store, after).send() == ["Started two", "Started three"]
+    assert [each.facts["name"] for each in crashing.sent] == ["one", "two"]
+    assert after.sent[0].id == crashing.sent[1].id
 
 
 async def test_a_message_that_fails_is_sent_again_before_the_next_one(
     queue: QueueStore, store: NotifierStore
 ) -> None:
-    await store.cursor("mail")
+    parts = Parts(store, Scripted(Failed("no answer"), Failed("it answered 503")))
+    await parts.collect()
     for name in ("one", "two"):
         await run(queue, name)
-    sender = Scripted(Failed("no answer"), Failed("it answered 503"))
+    await parts.collect()
     with capture_logs() as logs:
-        async with running(courier(store, sender)):
-            told = await sender.wait_for(4)
+        told = await parts.send(seconds=60)
     assert told == ["Started one", "Started one", "Started one", "Started two"]
     failed = [(each["tries"], each["error"]) for each in logs if each["event"] == "notification_failed"]
     assert failed == [(1, "no answer"), (2, "it answered 503")]
 
 
 async def test_a_refused_message_is_given_up_and_counted(queue: QueueStore, store: NotifierStore) -> None:
-    await store.cursor("mail")
+    parts = Parts(store, Scripted(*3 * [Refused("it answered 400")]))
+    await parts.collect()
     for name in ("one", "two"):
         await run(queue, name)
-    sender = Scripted(*3 * [Refused("it answered 400")])
+    await parts.collect()
     with capture_logs() as logs:
-        async with running(courier(store, sender)):
-            assert await sender.wait_for(4) == [*3 * ["Started one"], "Started two"]
+        assert await parts.send(seconds=60) == [*3 * ["Started one"], "Started two"]
     [dropped] = [each for each in logs if each["event"] == "notification_dropped"]
     assert (dropped["reason"], dropped["error"]) == ("refused", "it answered 400")
-    assert (await store.cursor("mail")).dropped == 1
+    assert parts.dropped("refused") == 1
 
 
 async def test_messages_that_are_too_old_are_dropped_unsent(queue: QueueStore, store: NotifierStore) -> None:
-    await store.cursor("mail")
+    parts = Parts(store, bounds=Bounds())
+    await parts.collect()
     await run(queue, "old")  # of a week ago, by the clock of tests
-    last = await complete(queue, await run(queue, "older"))
-    sender, metrics = Scripted(), NotifierMetrics()
-    task = asyncio.create_task(Courier(make_target(), sender, store, metrics, Bounds()).run())
-    async with asyncio.timeout(15):
-        while (await store.cursor("mail")).dropped < 3:  # noqa: ASYNC110  # as for the lock below
-            await asyncio.sleep(0.02)
-    task.cancel()
-    assert (sender.told, last.name) == ([], "older")
-    assert metrics.dropped.labels("mail", "age")._value.get() == 3  # noqa: SLF001  # the library has no reader
+    await complete(queue, await run(queue, "older"))
+    await parts.collect()
+    assert await parts.send() == []
+    assert (parts.dropped("age"), await parts.outbox()) == (3, [])
 
 
 async def test_a_target_far_behind_loses_the_oldest_messages_and_they_are_counted(
     queue: QueueStore, store: NotifierStore
 ) -> None:
-    await store.cursor("mail")
+    parts = Parts(store, bounds=replace(FOR_LONG, most_behind=1))
+    await parts.collect()
     for name in ("one", "two", "three", "four"):
         await run(queue, name, "" if name == "two" else "mail=All")
-    sender = Scripted()
     with capture_logs() as logs:
-        async with running(courier(store, sender, bounds=replace(FOR_LONG, most_behind=1))):
-            assert await sender.wait_for(1) == ["Started four"]
+        await parts.collect()
+    assert await parts.send() == ["Started four"]
     [skipped] = [each for each in logs if each["event"] == "notifications_skipped"]
-    assert (skipped["events"], skipped["messages"]) == (3, 2)
-    assert (await store.cursor("mail")).dropped == 2
+    assert (skipped["messages"], parts.dropped("backlog")) == (2, 2)
 
 
 async def test_a_dead_target_delays_no_other_one(queue: QueueStore, store: NotifierStore) -> None:
-    hangs = asyncio.Event()
+    is_called = asyncio.Event()
 
     async def hang() -> None:
-        await hangs.wait()
+        is_called.set()
+        await asyncio.Event().wait()
 
-    both = [make_target("dead"), make_target("mail")]
-    for each in both:
-        await store.cursor(each.name)
-    dead, mail = Scripted(before=hang), Scripted()
-    async with running(courier(store, dead, both[0]), courier(store, mail, both[1])):
-        for name in ("one", "two"):
-            await run(queue, name, "mail=All dead=All")
-        assert await mail.wait_for(2) == ["Started one", "Started two"]
-        assert await dead.wait_for(1) == ["Started one"]
-
-
-# --- waits and alarms --------------------------------------------------------------------------------------
-
-
-async def test_a_long_wait_and_an_alarm_of_its_queue_are_told_once(
-    queue: QueueStore, store: NotifierStore, database_url: str
-) -> None:
-    begun = await store.cursor("mail")
-    await store.save(replace(begun, waits_until=NOW))
-    await committed(queue, make_submit("slow", notifications="mail=Waiting:1h"))
-    target = make_target(alarms=QueueAlarms(Names(("*",)), longer_than=timedelta(hours=2)))
-    sender = Scripted()
-    async with running(courier(store, sender, target)):
-        told = await sender.wait_for(2)
-        async with asyncio.timeout(15):
-            while not (await store.cursor("mail")).alarms:  # noqa: ASYNC110  # as for the lock below
-                await asyncio.sleep(0.02)
-    assert told == ["Waiting slow", "queue.waits-longer.began default"]
-    cursor = await store.cursor("mail")
-    assert (cursor.waits_until, list(cursor.alarms)) == (NOW + timedelta(hours=1), ["waits-longer/default"])
+    both = (make_target("dead"), make_target("mail"))
+    dead = Parts(store, Scripted(before=hang), both)
+    mail = Parts(store, targets=both[1:])
+    await dead.collect()
+    for name in ("one", "two"):
+        await run(queue, name, "mail=All dead=All")
+    await dead.collect()
+    task = asyncio.create_task(dead.send())
+    await is_called.wait()
+    assert await mail.send() == ["Started one", "Started two"]
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert dead.sender.told == ["Started one"]
 
 
 # --- one that sends, and its rights ------------------------------------------------------------------------
@@ -418,6 +322,9 @@ REFUSED: Final[tuple[LiteralString, ...]] = (
     "SELECT * FROM public.event",
     "SELECT * FROM history.timeline",
     "DELETE FROM notify.cursor",
+    "UPDATE notify.outbox SET lane = lane",
+    "UPDATE notify.waiting SET name = name",
+    "DELETE FROM notify.waiting",
     "UPDATE public.hub SET id = id",
     "SELECT pg_advisory_lock(1)",
     "CREATE TABLE public.mine (n int)",
@@ -458,7 +365,7 @@ async def test_processes_send_to_a_web_server_and_survive_the_end_of_their_conne
 
         options = NotifierOptions(read, "127.0.0.1", 0, FOR_LONG)
         async with connected(url) as store:
-            await store.cursor("hook")
+            await store.begin(["hook"])
         processes = [asyncio.create_task(Notifier(url, options, declared(read)).run()) for _ in range(2)]
         try:
             await run(queue, "one", "hook=Started other=Started")

@@ -1,12 +1,11 @@
-"""What the notifier reads of the database, and how far it has told each target: values alone."""
+"""What the notifier reads of the database, and what it keeps there for each target: values alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 TOLD: Final = (
     *("pods-running", "completed", "found-completed"),
@@ -41,16 +40,16 @@ class ToldEvent(Struct, frozen=True):
 
 
 class WaitingGang(Struct, frozen=True):
-    """A queued AppWrapper, since when it is queued, why, and what to do about it."""
+    """An AppWrapper that has been queued for longer than a target is to be told; why, and what to do about it."""
 
     uid: str
     namespace: str
     name: str
     queue: str
     since: datetime
+    longer_than: timedelta
     message: str = ""
     advice: str = ""
-    notifications: str = ""
 
 
 class QueueNow(Struct, frozen=True):
@@ -62,17 +61,39 @@ class QueueNow(Struct, frozen=True):
     stop_policy: str = "None"
 
 
-class Cursor(Struct, frozen=True):
-    """How far a target was told: all events up to `event_id`, and all waits that were due up to a moment.
+class Alarm(Struct, frozen=True):
+    """An alarm of a queue whose begin a target was told, and whose end it was not."""
 
-    Of the waits that were due at `waits_until`, those of uids up to `waits_uid` were told. `alarms` are the alarms of
-    queues that were told and are not over, each with the time of its begin. `dropped` counts the messages that were
-    given up.
-    """
+    target: str
+    alarm: str
+    queue: str
+    began_at: datetime
+
+
+class Cursor(Struct, frozen=True):
+    """A target, declared `since`: the messages of all events up to `event_id` are, or were, in its outbox."""
 
     target: str
     event_id: int
-    waits_until: datetime
-    waits_uid: str = ""
-    alarms: Mapping[str, datetime] = field(default_factory=dict)
-    dropped: int = 0
+    since: datetime
+
+
+class Outgoing(Struct, frozen=True):
+    """A message in the outbox, which its target has not taken yet.
+
+    `lane` is what takes turns with others: the namespace that the message is about, or nothing for queues. The age of
+    the message counts from `since`. `message` is the document of `notify.messages.Message`.
+    """
+
+    target: str
+    id: str
+    lane: str
+    since: datetime
+    message: str
+
+
+class Backlog(Struct, frozen=True):
+    """The messages that a target has not taken yet, and the age of the oldest."""
+
+    messages: int
+    age: timedelta

@@ -15,6 +15,7 @@ from dispatcher.notify import messages
 from dispatcher.notify.messages import lasting, occasion_of, of_alarm, of_event, of_trial, of_wait
 from tests.unit.notify.values import NOW, at, make_event, make_queue, make_waiting
 
+HOUR = timedelta(hours=1)
 TOLD_OF: dict[tuple[str | None, str, str], Occasion] = {
     ("Dispatched", "pods-running", "Running"): Occasion.STARTED,
     (None, "rejected", "Failed"): Occasion.FAILED,
@@ -131,7 +132,7 @@ def test_a_long_reason_is_cut_in_the_sentence_alone() -> None:
 
 
 def test_message_about_a_wait() -> None:
-    message = of_wait(make_waiting(), timedelta(hours=1))
+    message = of_wait(make_waiting())
     assert message.text == (
         "team-a/train has been queued in team-a for 1 h: 2 more nvidia.com/gpu needed. "
         "Wait: it goes when enough is free."
@@ -166,8 +167,8 @@ def test_ids_are_the_same_each_time_and_differ_between_messages() -> None:
     events = [make_event(1), make_event(2), make_event(1, at=at(1))]
     ids = [of_event(event, Occasion.COMPLETED).id for event in events]
     assert ids == [of_event(event, Occasion.COMPLETED).id for event in events]
-    waits = [of_wait(make_waiting(uid), timedelta(hours=hours)).id for uid in "ab" for hours in (1, 2)]
-    waits.append(of_wait(make_waiting("a", since=at(9)), timedelta(hours=1)).id)
+    waits = [of_wait(make_waiting(uid, longer_than=hours * HOUR)).id for uid in "ab" for hours in (1, 2)]
+    waits.append(of_wait(make_waiting("a", since=at(9))).id)
     trials = [of_trial("mail", NOW).id, of_trial("mail", at(1)).id]
     assert len({*ids, *waits, *trials}) == len([*ids, *waits, *trials])
 

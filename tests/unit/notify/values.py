@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dispatcher.core.model.notifications import Cursor, QueueNow, ToldEvent, WaitingGang
+from dispatcher.core.model.notifications import Alarm, Outgoing, QueueNow, ToldEvent, WaitingGang
 from dispatcher.notify.targets import Names, Target, Webhook
 
 NOW = datetime(2026, 11, 27, 12, 0, tzinfo=UTC)
@@ -45,16 +45,16 @@ def make_event(number: int = 1, cause: str = "completed", **fields: Any) -> Told
 
 
 def make_waiting(uid: str = "uid-1", **fields: Any) -> WaitingGang:  # noqa: ANN401
-    """A gang that is queued since `NOW`, and chooses to be told after an hour."""
+    """A gang that is queued since `NOW`, of which a target is to be told after an hour."""
     gang = WaitingGang(
         uid=uid,
         namespace="team-a",
         name="train",
         queue="team-a",
         since=NOW,
+        longer_than=timedelta(hours=1),
         message="2 more nvidia.com/gpu needed",
         advice="Wait: it goes when enough is free.",
-        notifications="mail=Waiting:1h",
     )
     return replace(gang, **fields)
 
@@ -64,6 +64,11 @@ def make_queue(queue: str = "team-a", **fields: Any) -> QueueNow:  # noqa: ANN40
     return replace(QueueNow(queue), **fields)
 
 
-def make_cursor(**fields: Any) -> Cursor:  # noqa: ANN401
-    """Nothing was told yet."""
-    return replace(Cursor("mail", 0, NOW), **fields)
+def make_alarm(alarm: str = "queued-more", queue: str = "team-a", **fields: Any) -> Alarm:  # noqa: ANN401
+    """An alarm that `mail` was told of at `NOW`."""
+    return replace(Alarm("mail", alarm, queue, NOW), **fields)
+
+
+def make_outgoing(id_: str = "1", lane: str = "team-a", **fields: Any) -> Outgoing:  # noqa: ANN401
+    """A message for `mail`, due at `NOW`."""
+    return replace(Outgoing("mail", id_, lane, NOW, "{}"), **fields)
