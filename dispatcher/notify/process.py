@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -36,6 +37,8 @@ RECONNECT_SECONDS: Final = 5.0
 """The longest pause before the next connection after an error of the database."""
 REREAD_SECONDS: Final = 30.0
 """Seconds between two looks at the declaration of targets."""
+RESTART_SECONDS: Final = 5.0
+"""Seconds after which a part that raised begins anew."""
 
 _log = log.get("notify")
 
@@ -156,14 +159,30 @@ class Notifier:
         hub_id = await store.hub_id()
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._follow_declaration(), name="notify-declaration")
-                tasks.create_task(self._collect(store), name="notify-collector")
+                tasks.create_task(self._again("declaration", self._follow_declaration))
+                tasks.create_task(self._again("collector", partial(self._collect, store)))
                 for target in self._targets:
-                    tasks.create_task(self._tell(store, target, hub_id), name=f"notify-{target.name}")
+                    tell = partial(self._tell, store, target, hub_id)
+                    tasks.create_task(self._again(target.name, tell))
         except BaseExceptionGroup as group:
             first = errors.innermost(group)
             if not isinstance(first, _TargetsChanged):
                 raise first from group
+
+    async def _again(self, part: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Run a part of the process; if it raises by a defect, log and count that, and begin the part anew.
+
+        Raises `StoreError` and `_TargetsChanged`, which end all parts.
+        """
+        while True:
+            try:
+                await run()
+            except (errors.StoreError, _TargetsChanged):
+                raise
+            except Exception:  # noqa: BLE001  # the edge of a loop: one part must not end the others
+                self._metrics.errors.inc()
+                _log.exception("notifier_error", part=part)
+            await asyncio.sleep(RESTART_SECONDS)
 
     async def _collect(self, store: NotifierStore) -> None:
         await Collector(self._targets, store, self._metrics, self._options.bounds).run()

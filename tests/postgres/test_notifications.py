@@ -18,6 +18,9 @@ from dispatcher.core.lifecycle import first_changes, queue_changes, run_changes
 from dispatcher.core.model.notifications import TOLD, UNDECLARED
 from dispatcher.core.model.preemption import Reason
 from dispatcher.errors import StoreUnavailable
+from dispatcher.notify import process
+from dispatcher.notify.collector import Collector
+from dispatcher.notify.courier import Courier
 from dispatcher.notify.process import Notifier, NotifierOptions, declared
 from dispatcher.notify.retry import Bounds, Failed, Refused
 from dispatcher.store.notifications import NotifierStore, connected
@@ -386,3 +389,46 @@ async def test_processes_send_to_a_web_server_and_survive_the_end_of_their_conne
         (f"default/{name}", "dispatcher.codeflare.dev.appwrapper.started") for name in ("one", "two")
     ]
     assert {each["source"] for each in events} == {f"/dispatcher.codeflare.dev/hubs/{hub_id}"}
+
+
+async def test_a_part_that_raises_ends_no_other_part(
+    queue: QueueStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = list[str]()
+
+    class BreakingCourier(Courier):
+        async def run(self) -> None:
+            if self._target == "bad":
+                broken.append("bad")
+                raise RuntimeError("a defect of one target")
+            await super().run()
+
+    class BreakingCollector(Collector):
+        async def run(self) -> None:
+            if "collector" not in broken:
+                broken.append("collector")
+                raise RuntimeError("a defect that a new start mends")
+            await super().run()
+
+    monkeypatch.setattr(process, "Courier", BreakingCourier)
+    monkeypatch.setattr(process, "Collector", BreakingCollector)
+    monkeypatch.setattr(process, "RESTART_SECONDS", 0.05)
+    url = with_user(database_url, NOTIFIER)
+    async with receiving() as receiver, connected(url) as store:
+        document = {
+            "targets": [
+                {"name": name, "webhook": {"url": receiver.url}, "namespaces": ["default"]}
+                for name in ("bad", "hook")
+            ]
+        }
+        await store.begin(["bad", "hook"])
+        await run(queue, "one", "hook=Started bad=Started")
+        options = NotifierOptions(lambda: Entry(document, ""), "127.0.0.1", 0, FOR_LONG)
+        task = asyncio.create_task(Notifier(url, options, declared(options.read)).run())
+        try:
+            [event] = await receiver.wait_for(1)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    assert event["subject"] == "default/one"
+    assert {"bad", "collector"} == set(broken)
