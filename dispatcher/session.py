@@ -651,11 +651,17 @@ class Session:
     def _scheduling_rules(self) -> SchedulingRules:
         """All that decisions depend on besides clusters and AppWrappers."""
         rules = scheduling_rules(self._process.settings, self._process.kinds)
-        rules = replace(rules, ceilings=self._namespaces.priorities(), expected=self._namespaces.expected)
+        declared = self._queues.declared
+        rules = replace(
+            rules,
+            ceilings=self._namespaces.priorities(),
+            expected=self._namespaces.expected,
+            last=declared.not_valid_now(self._queues.last),
+        )
         queues = self._queue_rules()
         if not queues.forest.is_declared:
             return without_queues(rules, queues.namespaces)
-        return with_queues(rules, queues, self._queues.declared)
+        return with_queues(rules, queues, declared)
 
     async def _queues_changed(self) -> None:
         """A queue was declared, changed or removed: the next cycle plans with it."""

@@ -42,24 +42,16 @@ def without_queues(rules: SchedulingRules, namespaces: Mapping[str, Mapping[str,
 
 
 def with_queues(rules: SchedulingRules, queues: QueueRules, declared: DeclaredQueues) -> SchedulingRules:
-    """The rules with the declared queues; of namespaces, only those whose labels matter to some queue.
-
-    Where the queue `default` is there, it is among the queues.
-    """
+    """The rules with the declared queues; of namespaces, only those whose labels matter to some queue."""
     places = queues.forest.places.values()
     has_selector = any(place.namespace_selectors for place in places)
     return replace(
-        rules,
-        queues=tuple(place.queue for place in places),
+        rules.in_forest(queues.forest),
         namespaces=dict(queues.namespaces) if has_selector else naming_queues(queues.namespaces),
         trees=declared.trees,
         names=declared.names,
+        invalid=declared.invalid,
         usage=queues.usage,
-        has_default=False,
-        charged_in=queues.forest.charged_in,
-        held=queues.forest.held,
-        problems=queues.forest.problems,
-        deleted=queues.forest.deleted,
     )
 
 

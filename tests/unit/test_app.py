@@ -59,11 +59,12 @@ def test_rules_of_a_leader_without_queues_have_the_access_and_the_labels_that_na
 
 
 def test_rules_of_a_leader_with_queues_have_the_names_also_of_queues_that_are_not_valid() -> None:
-    malformed = DispatchQueue(Queue("broken"), error="spec: is none")
+    malformed = DispatchQueue(Queue("broken", ""), error="spec: is none")
     declared = DeclaredQueues.of([DispatchQueue(Queue("vision")), malformed], (), lingering={"gone", "tree/"})
     rules = scheduling_rules(Settings(), BUILT_IN)
     found = with_queues(rules, QueueRules(declared.forest, NAMESPACES), declared)
     assert (found.names, found.trees) == (frozenset({"vision", "broken", "gone"}), ("tree",))
+    assert (found.invalid, dict(found.problems)) == ((malformed.queue,), {"broken": "Malformed"})
     assert found.has_queues
 
 

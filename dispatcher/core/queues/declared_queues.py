@@ -11,7 +11,7 @@ limit kept, and its running gangs are charged, and give way, where they were.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -34,7 +34,7 @@ _NONE_BEFORE: Final[Mapping[str, Queue]] = {}
 _NONE_DELETED: Final[Mapping[str, datetime | None]] = {}
 
 _NO_QUEUE: Final = ""
-"""A parent that does not exist: names of DispatchQueues are not empty."""
+"""The parent of malformed DispatchQueues, which does not exist: names of DispatchQueues are not empty."""
 
 
 @equal_without("status")
@@ -58,6 +58,7 @@ class DeclaredQueues(Struct, frozen=True):
     `malformed` are the errors of malformed DispatchQueues by name, `problems` the parts of QuotaSubtrees that do not
     count. `names` are those of DispatchQueues that are there, valid or not, and that linger. `there` are the keys of
     all that is there (`tree_key`). `unread` are the trees of which a part cannot be read: it may be any node.
+    `invalid` are the declarations that are there and not valid.
     """
 
     forest: Forest = field(default_factory=Forest.undeclared)
@@ -67,6 +68,7 @@ class DeclaredQueues(Struct, frozen=True):
     names: frozenset[str] = frozenset()
     there: frozenset[str] = frozenset()
     unread: frozenset[str] = frozenset()
+    invalid: tuple[Queue, ...] = ()
 
     @classmethod
     def of(
@@ -80,42 +82,24 @@ class DeclaredQueues(Struct, frozen=True):
     ) -> DeclaredQueues:
         """The value of these objects, in any order; QuotaSubtrees are as the API server returns them.
 
-        DispatchQueues are in the order of their creation, then by name; the nodes of MCAD's trees follow. `lingering`
-        are the keys of queues and trees that are not there now, and not surely gone: nothing is dispatched that needed
-        one. `last` has the last valid declaration of each queue that was ever valid (`last_valid`), by name. `deleted`
-        are those of `lingering` that complete lists lack, as `Forest` has them.
-
-        The queue `default` exists without a declaration, unless queues are to be named: DispatchQueues are declared
-        under the access `selected`, all DispatchQueues linger, or `default` does.
+        DispatchQueues are in the order of their creation, then by name; the nodes of MCAD's trees follow. `lingering`,
+        `last` and `deleted` are as `forest_of` has them.
         """
         found = sorted(dispatch_queues, key=lambda each: (each.created, each.queue.name))
         subtrees = list(quota_subtrees)
         trees = read_quota_subtrees(subtrees)
-        malformed = {each.queue.name: each.error for each in found if each.error}
+        queues = (*(each.queue for each in found), *trees.queues)
         names = {each.queue.name for each in found}
-        gone = {name for name in lingering if not is_of_tree(name)}
-        are_to_be_named = bool(found) and defaults is not None and defaults.access is Access.SELECTED
-        are_all_gone = bool(gone) and not found
-        forest = Forest.of(
-            (*(each.queue for each in found), *trees.queues),
-            defaults,
-            has_default=not (are_to_be_named or are_all_gone or DEFAULT_QUEUE in gone),
-        )
-        problems = {**forest.problems, **dict.fromkeys(malformed, MALFORMED)}
-        held = sorted((problems.keys() | set(lingering)) - forest.places.keys())
-        parents = {name: queue.parent for name, queue in last.items() if queue.parent is not None}
-        is_declared = bool(found or subtrees or lingering)
-        forest = replace(forest, problems=problems, deleted=deleted, is_declared=is_declared)
+        forest = forest_of(queues, defaults, lingering, last, deleted)
         return cls(
-            forest=forest.charging(
-                last_valid_places(parents, forest.places), (last[name] for name in held if name in last)
-            ),
+            forest=replace(forest, is_declared=bool(found or subtrees or lingering)),
             trees=tuple(sorted({*trees.trees, *_trees_of(lingering)})),
-            malformed=malformed,
+            malformed={each.queue.name: each.error for each in found if each.error},
             problems=trees.problems,
-            names=frozenset(names | gone),
+            names=frozenset({*names, *_of_dispatch_queues(lingering)}),
             there=frozenset({*names, *map(tree_key, trees.trees), *(each.name for each in trees.queues)}),
             unread=frozenset(trees.unread),
+            invalid=tuple(each for each in queues if each.name not in forest.places),
         )
 
     @property
@@ -127,6 +111,45 @@ class DeclaredQueues(Struct, frozen=True):
     def valid(self) -> tuple[Queue, ...]:
         """The declarations of the valid queues, in order, with that of `default`; none if nothing is declared."""
         return tuple(each.queue for each in self.forest.places.values()) if self.is_declared else ()
+
+    def not_valid_now(self, last: Mapping[str, Queue]) -> tuple[Queue, ...]:
+        """Of the last valid declarations of all queues, those of queues that are not valid now, there or not."""
+        valid = {each.name for each in self.valid}
+        return tuple(each for name, each in last.items() if name not in valid)
+
+
+def forest_of(
+    queues: Sequence[Queue],
+    defaults: Defaults | None = None,
+    lingering: Collection[str] = (),
+    last: Mapping[str, Queue] = _NONE_BEFORE,
+    deleted: Mapping[str, datetime | None] = _NONE_DELETED,
+) -> Forest:
+    """The forest of these declarations, in their order: of DispatchQueues, also malformed ones, and of MCAD's nodes.
+
+    `lingering` are the keys of queues and trees that are not there now, and not surely gone: nothing is dispatched that
+    needed one. `last` has the last valid declaration of each queue that was ever valid (`last_valid`), by name.
+    `deleted` are those of `lingering` that complete lists lack, as `Forest` has them.
+
+    The queue `default` exists without a declaration, unless queues are to be named: DispatchQueues are declared under
+    the access `selected`, all DispatchQueues linger, or `default` does.
+    """
+    is_any_there = any(not is_of_tree(each.name) for each in queues)
+    gone = _of_dispatch_queues(lingering)
+    are_to_be_named = is_any_there and defaults is not None and defaults.access is Access.SELECTED
+    are_all_gone = bool(gone) and not is_any_there
+    forest = Forest.of(
+        queues,
+        defaults,
+        has_default=not (are_to_be_named or are_all_gone or DEFAULT_QUEUE in gone),
+    )
+    malformed = (each.name for each in queues if each.parent == _NO_QUEUE)
+    problems = {**forest.problems, **dict.fromkeys(malformed, MALFORMED)}
+    held = sorted((problems.keys() | set(lingering)) - forest.places.keys())
+    parents = {name: queue.parent for name, queue in last.items() if queue.parent is not None}
+    return replace(forest, problems=problems, deleted=deleted).charging(
+        last_valid_places(parents, forest.places), (last[name] for name in held if name in last)
+    )
 
 
 def last_valid(valid: Iterable[Iterable[Queue]]) -> dict[str, Queue]:
@@ -156,6 +179,10 @@ def is_of_tree(key: str) -> bool:
 def tree_of(key: str) -> str:
     """The tree of a key that is of one."""
     return key.partition(_TREE)[0]
+
+
+def _of_dispatch_queues(keys: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for name in keys if not is_of_tree(name))
 
 
 def _trees_of(keys: Iterable[str]) -> Iterator[str]:

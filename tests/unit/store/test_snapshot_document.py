@@ -188,6 +188,8 @@ def test_queues_and_held_queues_come_back() -> None:
         charged_in={"pool": "org"},
         problems={"team": "Circle"},
         deleted={"pool": NOW, "node": None},
+        invalid=(Queue("team", "team"), Queue("broken", "")),
+        last=(pool, node, Queue("old")),
     )
     facts = ClusterFacts(Cluster("east"), rules=rules, taken_at=NOW)
     assert facts_of(document_of(facts), NOW) == facts

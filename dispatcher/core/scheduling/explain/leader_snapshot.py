@@ -23,6 +23,8 @@ from dispatcher.core.model.pod_terms import PodSort
 from dispatcher.core.model.pods import Pod
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.declared_queues import forest_of, is_of_tree
+from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Access, Queue, QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
@@ -46,7 +48,8 @@ class SchedulingRules(Struct, frozen=True):
     the queue `default` is there, in `queues` or not. `charged_in` names the queue in which the gangs of another one are
     charged that is not valid any more, and `held` are the last valid declarations of queues that still count for quota.
     `problems` are the reasons of the queues that are not valid, `deleted` those that were there until lately, as
-    `Forest` has them.
+    `Forest` has them. `invalid` are the declarations that are there and not valid, `last` the last valid ones of all
+    queues that are not valid now, there or not: what becomes of them depends on queues that are declared later.
     `names` are those of the DispatchQueues that are there, valid or not, and of those that are gone for a moment; None
     are those of the valid queues.
     """
@@ -71,6 +74,8 @@ class SchedulingRules(Struct, frozen=True):
     problems: Mapping[str, str] = field(default_factory=dict)
     deleted: Mapping[str, datetime | None] = field(default_factory=dict)
     names: frozenset[str] | None = None
+    invalid: tuple[Queue, ...] = ()
+    last: tuple[Queue, ...] = ()
 
     @property
     def known_names(self) -> frozenset[str]:
@@ -85,6 +90,42 @@ class SchedulingRules(Struct, frozen=True):
     def has_queues(self) -> bool:
         """True if gangs need quota: also where no queue or node of a tree is valid, or all linger, and they wait."""
         return bool(self.queues or self.trees) or not self.has_default
+
+    def in_forest(self, forest: Forest) -> SchedulingRules:
+        """The rules with the queues of a forest; where the queue `default` is there, it is among them."""
+        return replace(
+            self,
+            queues=tuple(place.queue for place in forest.places.values()),
+            has_default=False,
+            charged_in=forest.charged_in,
+            held=forest.held,
+            problems=forest.problems,
+            deleted=forest.deleted,
+        )
+
+    def with_declared(self, given: Iterable[Queue]) -> SchedulingRules:
+        """The rules after these DispatchQueues were applied, each in place of the one of its name, if there is one.
+
+        All other declarations are judged anew beside them, as the leader does.
+        """
+        applied = {each.name: each for each in given}
+        names = self.known_names | applied.keys()
+        there = [
+            each for each in (*self.queues, *self.invalid) if each.name in names or is_of_tree(each.name)
+        ]
+        nodes = [each for each in there if is_of_tree(each.name)]
+        queues = [applied.pop(each.name, each) for each in there if not is_of_tree(each.name)]
+        declared = (*queues, *applied.values(), *nodes)
+        present = {each.name for each in declared}
+        held_nodes = {each.name for each in self.held if is_of_tree(each.name)}
+        forest = forest_of(
+            declared,
+            Defaults(strategy=self.policy, starvation_bound=self.starvation_bound, access=self.access),
+            (names | held_nodes) - present,
+            {each.name: each for each in (*self.held, *self.last, *self.queues)},
+            {name: time for name, time in self.deleted.items() if name not in present},
+        )
+        return replace(self.in_forest(forest), names=names)
 
 
 class OwnedPods(NamedTuple):
@@ -170,7 +211,7 @@ def world_of(
         )
     unreachable = frozenset(each.cluster.name for each in facts if is_unreachable(each.cluster.closed))
     surplus = {(each.cluster.name, uid): found for each in facts for uid, found in each.surplus.items()}
-    return World(
+    world = World(
         clusters=tuple(clusters),
         running=tuple(
             replace(
@@ -187,10 +228,18 @@ def world_of(
         reservation_bound=rules.reservation_bound,
         reservations={uid: found for each in facts for uid, found in each.reservations.items()},
         quota=next((each.quota for each in facts), NO_QUOTA_RESERVATIONS).at(now),
-        queues=rules.queues if rules.has_queues else None,
         namespaces=rules.namespaces,
         usage=rules.usage,
         access=rules.access,
+    )
+    return with_queues_of(world, rules)
+
+
+def with_queues_of(world: World, rules: SchedulingRules) -> World:
+    """The world with the queues of these rules."""
+    return replace(
+        world,
+        queues=rules.queues if rules.has_queues else None,
         has_default=rules.has_default,
         charged_in=rules.charged_in,
         held=rules.held,

@@ -92,6 +92,7 @@ def test_malformed_queue_is_no_queue_and_the_queues_below_it_wait() -> None:
     assert set(found.forest.places) == {"good", "default"}
     assert found.forest.problems == {"bad": "Malformed", "below": "ParentNotFound"}
     assert found.malformed == {"bad": bad.error}
+    assert found.invalid == (bad.queue, Queue("below", "bad"))
 
 
 def test_malformed_declaration_of_the_default_queue_does_not_lift_its_limits() -> None:
@@ -136,8 +137,10 @@ def test_queue_that_is_not_surely_gone_counts_for_quota_by_its_last_valid_declar
     there: list[DispatchQueue], lingering: set[str], held: str, problem: str | None
 ) -> None:
     last = {"team": Queue("team", "org", {"cpu": Quota(4000)}), GOLD.name: GOLD}
-    forest = DeclaredQueues.of(there, [], lingering=lingering, last=last).forest
+    declared = DeclaredQueues.of(there, [], lingering=lingering, last=last)
+    forest = declared.forest
     assert forest.held == (last[held],)
+    assert declared.not_valid_now({**last, "org": Queue("org")}) == tuple(last.values())
     assert (held in forest.places, forest.problems.get(held)) == (False, problem)
     assert list(forest.for_quota.places) == [*forest.places, held]
 
