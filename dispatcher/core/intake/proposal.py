@@ -1,5 +1,7 @@
 """An AppWrapper that was not submitted, as the record that intake would make of it: for the question what would happen.
 
+One that is there already follows the changes of its user instead (`applied`).
+
 The rights of the author and the defaults of pods are facts of clusters, and are given by the caller. Priority ceilings,
 priority classes and the bound on the queue of a namespace are left out.
 """
@@ -15,10 +17,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
+from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import APPROVALS, CLUSTER_PREFERENCE, CLUSTER_SELECTOR, HUB_CLUSTER
 from dispatcher.api.selector import selector_of
 from dispatcher.api.spec_errors import SpecError, joined, quoted
-from dispatcher.core.intake.labels import kept_labels, queues_of
+from dispatcher.core.intake.labels import class_name, kept_labels, queues_of
+from dispatcher.core.intake.namespace_bounds import Ceiling
 from dispatcher.core.kinds.breakdown import check_appwrapper, object_of
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.pods import pod_defaults
@@ -32,7 +36,9 @@ from dispatcher.core.kinds.pods.pod_defaults import (
     runtime_classes,
 )
 from dispatcher.core.lifecycle import approvals, first_changes
+from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.first_changes import Submission
+from dispatcher.core.lifecycle.step import Commit, ObservedState
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.forest import Forest
@@ -48,10 +54,11 @@ LONGEST_RUNTIME: Final = 2**31 - 1
 
 
 class Proposal(Struct, frozen=True):
-    """An AppWrapper that was not submitted: its record, and its spec as written."""
+    """An AppWrapper that was not submitted: its record, its spec as written, and the priority class that it names."""
 
     record: Record
     spec: AppWrapperSpec
+    priority_class: str = ""
 
 
 def propose(
@@ -95,7 +102,40 @@ def propose(
     )
     gang = charge_of(parsed, rules.declared_demand, rules.kinds).gang
     submitted = first_changes.submit(submission, gang, now).after
-    return Proposal(replace(submitted, enqueue_seq=LAST + number), parsed)
+    return Proposal(replace(submitted, enqueue_seq=LAST + number), parsed, class_name(labels))
+
+
+def applied(record: Record, proposal: Proposal, rules: SchedulingRules, now: datetime) -> Record:
+    """The record after a proposal was applied to its AppWrapper, and the leader has followed what its user may change.
+
+    Its age and all else stay: an API server refuses other wrapped objects. Of a gang that holds capacity, only a
+    suspension is followed. The value of a priority class is not known, nor is a ceiling of the slope: with a class the
+    priority stays unless the proposal has one, and where there is a ceiling the slope grows no more.
+    """
+    asked = _asked(record, proposal, rules)
+    if record.holds_capacity and not asked.suspend:
+        return record
+    while True:
+        step = decide(ObservedState(record, wanted=True, now=now, asked=asked, queues=proposal.record.leaves))
+        if not isinstance(step, Commit):
+            return record
+        record = step.change.after
+
+
+def _asked(record: Record, proposal: Proposal, rules: SchedulingRules) -> MutableSpec:
+    """What a proposal asks for of what may change, as far as it counts."""
+    spec, requirements = proposal.spec, proposal.record.requirements
+    names_class = bool(proposal.priority_class)
+    asked = MutableSpec(
+        priority=spec.priority or (record.priority if names_class else 0),
+        priority_slope=spec.priority_slope,
+        suspend=spec.suspend,
+        selector=requirements.selector,
+        prefers=requirements.prefers,
+        never_preempts=record.class_never_preempts and names_class,
+    )
+    ceiling = rules.ceiling_of(record.namespace)
+    return asked if ceiling is None else Ceiling(ceiling, record.priority_slope).lower(asked)
 
 
 class KnownDefaults(Struct, frozen=True):
