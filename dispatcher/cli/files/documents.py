@@ -11,9 +11,11 @@ and dates stay text; lists of objects are taken apart.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeAlias
 from weakref import WeakSet
@@ -64,6 +66,13 @@ class Objects(NamedTuple):
 
     name: str
     objects: list[Json]
+
+
+class Document(NamedTuple):
+    """A file with its only document, which is no Kubernetes object."""
+
+    name: str
+    document: object
 
 
 def read_files(paths: Sequence[str]) -> list[File]:
@@ -235,7 +244,37 @@ _Loader.yaml_implicit_resolvers = {
 
 def objects_in(name: str, content: bytes) -> list[Json]:
     """The objects of the file `name`, in their order; raises `InvalidFile` if it cannot be read or has none."""
-    documents = documents_in(name, content, _documents, lambda mark: f"line {mark.line + 1}")
+    return _objects_of(name, _json_in(name, content) or _yaml_in(name, content))
+
+
+def read_either(file: File) -> Objects | Document:
+    """The Kubernetes objects of a file if one of its documents has a `kind`, else its only document.
+
+    Raises `InvalidFile`.
+    """
+    name, content = file
+    as_json = _json_in(name, content)
+    try:
+        documents = as_json or _yaml_in(name, content)
+    except InvalidFile:
+        documents = []  # `read_document` raises as well, and names the column
+    if any(isinstance(each, dict) and "kind" in each for each in documents):
+        return Objects(name, _objects_of(name, documents))
+    if len(as_json) == 1:
+        return Document(name, as_json[0])
+    return Document(name, read_document(name, BytesIO(content)))
+
+
+def _json_in(name: str, content: bytes) -> list[object]:
+    """The documents of a file of JSON objects, one after the other; none if it is another file."""
+    return documents_in(name, content, _json, str)
+
+
+def _yaml_in(name: str, content: bytes) -> list[object]:
+    return documents_in(name, content, _yaml, lambda mark: f"line {mark.line + 1}")
+
+
+def _objects_of(name: str, documents: Iterable[object]) -> list[Json]:
     try:
         plain = list(map(_plain, documents))
     except ValueError as error:
@@ -251,13 +290,29 @@ def objects_in(name: str, content: bytes) -> list[Json]:
     return found
 
 
-def _documents(content: bytes) -> list[object]:
-    if content.lstrip().startswith(b"{"):
-        try:
-            return [json.loads(content, object_pairs_hook=_object)]
-        except ValueError:
-            pass  # YAML in flow style, or a key twice: the loader of YAML names its place
-    return list(yaml.load_all(content, Loader=_Loader))  # a safe loader
+def _json(content: bytes) -> list[object]:
+    if not content.lstrip().startswith(b"{"):
+        return []
+    found: list[object] = []
+    try:
+        text = content.decode()
+        end = _end_of_blank(text, 0)
+        while end < len(text) and len(found) <= MOST_VALUES:
+            value, end = _JSON.raw_decode(text, end)
+            found.append(value)
+            end = _end_of_blank(text, end)
+    except ValueError:
+        return []  # YAML in flow style, or a key twice: the loader of YAML names its place
+    return found
+
+
+def _end_of_blank(text: str, start: int) -> int:
+    blank = _BLANK.match(text, start)
+    return start if blank is None else blank.end()
+
+
+def _yaml(content: bytes) -> Iterable[object]:
+    return yaml.load_all(content, Loader=_Loader)  # a safe loader
 
 
 def _object(pairs: list[tuple[str, object]]) -> Json:
@@ -266,6 +321,10 @@ def _object(pairs: list[tuple[str, object]]) -> Json:
     if len(found) < len(pairs):
         raise ValueError("has a key twice")
     return found
+
+
+_JSON: Final = json.JSONDecoder(object_pairs_hook=_object)
+_BLANK: Final = re.compile(r"[ \t\n\r]*")
 
 
 def _plain(value: object) -> object:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from io import BytesIO
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -150,27 +149,21 @@ def plan(
 
 def _world(given: Sequence[File], snapshot: Snapshot | None, cluster: str) -> tuple[World, dict[str, str]]:
     """The world of files, or of a snapshot and files, and the names of its gangs by uid, if these are no names."""
-    from dispatcher.cli.files.documents import Objects, objects_in, read_document, refused
-    from dispatcher.cli.files.plan_manifests import (
-        has_manifests,
-        live_world_of,
-        read_manifests,
-        with_manifests,
-        world_of,
-    )
+    from dispatcher.cli.files.documents import Objects, read_either, refused
+    from dispatcher.cli.files.plan_manifests import live_world_of, read_manifests, with_manifests, world_of
     from dispatcher.core.scheduling.explain.scenario import parse_scenario
 
-    of_objects = [each for each in given if has_manifests(each.content)]
-    scenarios = [each for each in given if each not in of_objects]
+    read = list(map(read_either, given))
+    of_objects = [each for each in read if isinstance(each, Objects)]
+    scenarios = [each for each in read if not isinstance(each, Objects)]
     if scenarios and snapshot is not None:
         raise click.BadParameter("--live takes Kubernetes objects, and a file is a scenario or has no object")
     if len(scenarios) > 1:
         raise refused(scenarios[-1].name, "is a second scenario")
-    found = read_manifests([Objects(each.name, objects_in(each.name, each.content)) for each in of_objects])
+    found = read_manifests(of_objects)
     if scenarios:
         [scenario] = scenarios
-        world = parse_scenario(read_document(scenario.name, BytesIO(scenario.content)))
-        return with_manifests(world, found, cluster), {}
+        return with_manifests(parse_scenario(scenario.document), found, cluster), {}
     if cluster and snapshot is None:
         raise click.BadParameter("--cluster is one of the clusters of --live, or of a scenario")
     if snapshot is None:

@@ -8,9 +8,7 @@ snapshot: an object replaces the one of its name.
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -43,7 +41,6 @@ NO_NODE: Final = (
     "has no Node to plan on: add Nodes (kubectl get nodes -o yaml) or a scenario, "
     "or plan on the clusters with --live"
 )
-_KIND: Final = re.compile(rb"^kind[ \t]*:", re.MULTILINE)
 
 
 class Manifests(NamedTuple):
@@ -58,26 +55,18 @@ class Manifests(NamedTuple):
     gangs: list[tuple[str, Wrapped]]
 
 
-def has_manifests(content: bytes) -> bool:
-    """True if a file has Kubernetes objects; a scenario has no `kind` at its top."""
-    if content.lstrip()[:1] != b"{":
-        return _KIND.search(content) is not None
-    try:
-        top = json.loads(content)
-    except ValueError:
-        return False
-    return isinstance(top, dict) and "kind" in top
-
-
 def read_manifests(given: Sequence[Objects]) -> Manifests:
     """The objects of files; raises `InvalidFile` for an object that cannot be wrapped."""
     found, beside = Manifests([], [], {}, []), list[Beside]()
     for file in given:
         for number, raw in enumerate(file.objects, start=1):
-            _add_part(file.name, number, raw, found)
+            kind = name_of(raw.get("kind"))
+            add = _PARTS.get((name_of(raw.get("apiVersion")).partition("/")[0], kind))
+            if add is not None:
+                add(found, raw, f"{file.name}: object {number} ({kind})")
         wrapping = wrapping_of(file)
         found.gangs.extend((file.name, each) for each in wrapping.appwrappers)
-        beside.extend(each for each in wrapping.beside if each.kind not in _PARTS)
+        beside.extend(each for each in wrapping.beside if each.kind not in _KINDS_OF_PARTS)
     if given and not any(found):
         check_any(given, found.gangs)
     for other in beside:
@@ -85,19 +74,26 @@ def read_manifests(given: Sequence[Objects]) -> Manifests:
     return found
 
 
-def _add_part(file: str, number: int, raw: Json, found: Manifests) -> None:
-    """Add an object that is a node, a queue or a namespace; others may be gangs."""
-    version, kind, metadata = raw.get("apiVersion"), raw.get("kind"), mapping_of(raw.get("metadata"))
-    if (version, kind) == ("v1", "Node"):
-        found.nodes.extend(_node(f"{file}: object {number} (Node)", raw))
-    elif (version, kind) == ("v1", "Namespace"):
-        found.namespaces[name_of(metadata.get("name"))] = dict(mapping_of(metadata.get("labels")))
-    elif kind == "DispatchQueue" and str(version).startswith(f"{PREFIX}/"):
-        found.queues.append({**mapping_of(raw.get("spec")), "name": metadata.get("name")})
+def _add_node(found: Manifests, raw: Json, title: str) -> None:
+    found.nodes.extend(_node(title, raw))
 
 
-_PARTS: Final = frozenset({"Node", "Namespace", "DispatchQueue"})
-"""The kinds of these; no gang has one."""
+def _add_namespace(found: Manifests, raw: Json, _title: str) -> None:
+    metadata = mapping_of(raw.get("metadata"))
+    found.namespaces[name_of(metadata.get("name"))] = dict(mapping_of(metadata.get("labels")))
+
+
+def _add_queue(found: Manifests, raw: Json, _title: str) -> None:
+    found.queues.append({**mapping_of(raw.get("spec")), "name": mapping_of(raw.get("metadata")).get("name")})
+
+
+_PARTS: Final[Mapping[tuple[str, str], Callable[[Manifests, Json, str], None]]] = {
+    ("v1", "Node"): _add_node,
+    ("v1", "Namespace"): _add_namespace,
+    (PREFIX, "DispatchQueue"): _add_queue,
+}
+"""What adds an object that is no gang, by its group, or the version of the core, and its kind."""
+_KINDS_OF_PARTS: Final = frozenset(kind for _, kind in _PARTS)
 
 
 def _node(title: str, raw: Json) -> Iterator[Json]:

@@ -9,10 +9,9 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from dispatcher.cli.files.documents import Objects, objects_in
+from dispatcher.cli.files.documents import File, Objects, objects_in, read_either
 from dispatcher.cli.files.plan_manifests import (
     Manifests,
-    has_manifests,
     live_world_of,
     read_manifests,
     world_of,
@@ -94,6 +93,9 @@ def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return runner(monkeypatch, capsys, "plan")
 
 
+NODE = b'{"apiVersion": "v1", "kind": "Node"}'
+
+
 @pytest.mark.parametrize(
     ("content", "found"),
     [
@@ -102,12 +104,35 @@ def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         (b"apiVersion: v1\nkind: Node", True),
         (b"clusters: []\n---\nkind : List", True),
         (b'{"clusters": [], "x-kind": "a"}', False),
-        (b' {"kind": "List", "items": []}', True),
+        (b' {"kind": "List", "items": [' + NODE + b"]}", True),
         (b"{clusters: []}", False),
+        (NODE + b"\n" + NODE, True),
+        (NODE + b"\n---\n" + NODE, True),
+        (b"{kind: Node, apiVersion: v1}", True),
+        (b'"apiVersion": v1\n"kind": Node', True),
+        (b"note: |\n  kind: Node\n", False),
     ],
 )
 def test_file_of_objects_is_told_from_a_scenario_by_its_kind(content: bytes, found: bool) -> None:
-    assert has_manifests(content) is found
+    assert isinstance(read_either(File("f", content)), Objects) is found
+
+
+def test_json_objects_one_after_the_other_are_all_read() -> None:
+    assert objects_in("f", NODE + b"\n\n" + NODE + NODE) == 3 * [{"apiVersion": "v1", "kind": "Node"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        pytest.param(b'{"clusters": []}\n{"pending": []}', "f: line 2, column 1: ", id="two-of-json"),
+        pytest.param(b"kind: Node\nspec: [", "f: line 2, column 8: ", id="objects"),
+        pytest.param(NODE + b"\n{", "f: line 2, column 1: ", id="json"),
+    ],
+)
+def test_file_that_cannot_be_read_is_refused_with_the_place(content: bytes, problem: str) -> None:
+    with pytest.raises(InvalidFile) as refused:
+        read_either(File("f", content))
+    assert str(refused.value).startswith(problem)
 
 
 async def test_objects_are_planned_as_they_are(plan: Run) -> None:
