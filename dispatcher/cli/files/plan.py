@@ -105,9 +105,9 @@ def plan(
 
     Files of Kubernetes objects have DispatchQueues, Nodes and Namespaces, as kubectl prints them and as they are
     applied, and AppWrappers, jobs and other objects as submit takes them. The AppWrappers are queued, and the Nodes are
-    one empty cluster. With --live the leader's snapshot is read from the database, and each object of the files
-    replaces the one of its name, or comes in addition: the answer is the next cycle after kubectl apply. Nothing is
-    written. Without --live neither a cluster nor a database is asked.
+    one empty cluster. With --live the leader's snapshot is read from the database, and the objects of the files change
+    it: the answer is the next cycle after kubectl apply. An AppWrapper that waits keeps its age, and one that runs is
+    not planned again. Nothing is written. Without --live neither a cluster nor a database is asked.
 
     A scenario has clusters with their nodes, queues, running gangs and pending gangs. Objects of further files come in
     addition: their gangs are behind those of the scenario. The answer has a decision for
@@ -150,7 +150,8 @@ def plan(
 def _world(given: Sequence[File], snapshot: Snapshot | None, cluster: str) -> tuple[World, dict[str, str]]:
     """The world of files, or of a snapshot and files, and the names of its gangs by uid, if these are no names."""
     from dispatcher.cli.files.documents import Objects, read_either, refused
-    from dispatcher.cli.files.plan_manifests import live_world_of, read_manifests, with_manifests, world_of
+    from dispatcher.cli.files.plan_live import live_world_of
+    from dispatcher.cli.files.plan_manifests import read_manifests, with_manifests, world_of
     from dispatcher.core.scheduling.explain.scenario import parse_scenario
 
     read = list(map(read_either, given))

@@ -2,14 +2,15 @@
 
 Nodes and queues are read as the parts of a scenario file, with its checks and bounds. AppWrappers, and those that the
 other objects are wrapped in (`core.intake.wrapping`), become the records that intake would make of them. The nodes
-are those of one cluster, on which nothing runs; or the objects change a scenario, or with `--live` the leader's last
-snapshot: an object replaces the one of its name.
+are those of one cluster, on which nothing runs; or the objects change a scenario, or the leader's last snapshot
+(`plan_live`): an object replaces the one of its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,21 +19,14 @@ from dispatcher.api.spec_errors import SpecError
 from dispatcher.cli.files.documents import Objects, refused
 from dispatcher.cli.files.submission import check_any, wrapping_of
 from dispatcher.cli.query import note
-from dispatcher.core.intake.proposal import propose
+from dispatcher.core.intake.proposal import Proposal, propose
 from dispatcher.core.intake.wrapping import Beside, Wrapped
-from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.queues.queue import Queue
-from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
+from dispatcher.core.model.record import Phase
+from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules, with_queues_of
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import World
-from dispatcher.core.scheduling.explain.world_facts import RunningGang
-from dispatcher.core.scheduling.fit.cluster_filters import is_unreachable
-from dispatcher.core.scheduling.sharing.gangs import active_gang
 from dispatcher.errors import InvalidFile
 from dispatcher.text import mapping_of, mappings_of, name_of, one_line
-
-if TYPE_CHECKING:
-    from dispatcher.store.snapshot_reader import Snapshot
 
 Json = dict[str, Any]
 
@@ -53,6 +47,14 @@ class Manifests(NamedTuple):
     queues: list[Json]
     namespaces: dict[str, Json]
     gangs: list[tuple[str, Wrapped]]
+
+
+class Proposed(NamedTuple):
+    """An AppWrapper of a file as intake would read it; `raw` is the object."""
+
+    file: str
+    raw: Mapping[str, Any]
+    proposal: Proposal
 
 
 def read_manifests(given: Sequence[Objects]) -> Manifests:
@@ -120,56 +122,58 @@ def world_of(file: str, found: Manifests) -> World:
     if not found.nodes:
         raise refused(file, NO_NODE)
     world = _parts(found, HUB_CLUSTER)
-    proposals = _proposals(found, _rules(SchedulingRules(), world), world)
-    return world.with_pending([record for _, record in proposals])
+    proposals = queued(proposals_of(found, _rules_of(world), world.now))
+    return world.with_pending(each.proposal.record for each in proposals)
 
 
 def with_manifests(world: World, found: Manifests, cluster: str) -> World:
-    """The world of a scenario, changed by these objects, as `live_world_of` changes a snapshot.
+    """The world of a scenario, changed by these objects.
 
     A scenario knows gangs by name, so no two may have one.
     """
-    rules = SchedulingRules(queues=world.queues or (), namespaces=world.namespaces)
-    changed, proposals = _changed(world, found, {}, rules, cluster)
+    changed, rules = changed_by(found, world, _rules_of(world), cluster)
+    proposals = queued(proposals_of(found, rules, world.now))
     taken = {each.name for each in world.pending} | {each.name for each in world.running}
-    for file, record in proposals:
-        if record.name in taken:
-            raise refused(file, f"another gang is named {record.name}")
-        taken.add(record.name)
-    return changed.with_pending([record for _, record in proposals])
+    for file, _, proposal in proposals:
+        name = proposal.record.name
+        if name in taken:
+            raise refused(file, f"another gang is named {name}")
+        taken.add(name)
+    return changed.with_pending(each.proposal.record for each in proposals)
 
 
-def live_world_of(found: Manifests, snapshot: Snapshot, cluster: str) -> World:
-    """The leader's last snapshot, changed by these objects; nodes are those of `cluster`, or of the only one.
+def _rules_of(world: World) -> SchedulingRules:
+    """The rules by which AppWrappers find their queues in the world of a scenario."""
+    return SchedulingRules(
+        policy=world.policy,
+        starvation_bound=world.starvation_bound,
+        queues=world.queues or (),
+        namespaces=world.namespaces,
+        access=world.access,
+    )
+
+
+def changed_by(
+    found: Manifests, world: World, rules: SchedulingRules, cluster: str
+) -> tuple[World, SchedulingRules]:
+    """The world and its rules with these nodes, queues and namespaces; nodes are those of `cluster`, or the only one.
 
     Raises `SpecError`, `InvalidFile`.
     """
-    world, proposals = _changed(snapshot.world, found, snapshot.records, snapshot.rules, cluster)
-    keys = {record.key for _, record in proposals}
-    replaced = {each.uid for each in world.pending if each.key in keys}
-    return world.without_pending(replaced).with_pending([record for _, record in proposals])
-
-
-def _changed(
-    world: World,
-    found: Manifests,
-    records: Mapping[str, Record],
-    rules: SchedulingRules,
-    cluster: str,
-) -> tuple[World, list[tuple[str, Record]]]:
-    """The world with these nodes, queues and namespaces, and the gangs that would be queued then."""
     names = [each.name for each in world.clusters]
     if cluster and cluster not in names:
         raise refused("--cluster", f"there is no cluster {cluster}: the clusters are {', '.join(names)}")
     if found.nodes and not cluster and len(names) != 1:
         raise InvalidFile(one_line(f"say with --cluster which cluster gets the Nodes: {', '.join(names)}"))
-    if found.nodes or found.queues or found.namespaces:
-        parts = _parts(found, cluster or names[0])
-        world = _with_nodes(world, parts)
-        if parts.queues:
-            world = _with_queues(world, parts.queues, records)
-        world = replace(world, namespaces={**world.namespaces, **parts.namespaces})
-    return world, _proposals(found, _rules(rules, world), world)
+    if not (found.nodes or found.queues or found.namespaces):
+        return world, rules
+    parts = _parts(found, cluster or names[0])
+    rules = replace(rules, namespaces={**rules.namespaces, **parts.namespaces})
+    if parts.queues:
+        rules = rules.with_declared(parts.queues)
+        world = with_queues_of(world, rules)
+    namespaces = {**world.namespaces, **parts.namespaces}
+    return replace(_with_nodes(world, parts), namespaces=namespaces), rules
 
 
 def _parts(found: Manifests, cluster: str) -> World:
@@ -178,26 +182,33 @@ def _parts(found: Manifests, cluster: str) -> World:
     return parse_scenario({"clusters": clusters, "queues": found.queues, "namespaces": found.namespaces})
 
 
-def _rules(rules: SchedulingRules, world: World) -> SchedulingRules:
-    """The rules by which AppWrappers find their queues in that world."""
-    queues = world.queues or ()
-    names = None if rules.names is None else rules.names | {each.name for each in queues}
-    return replace(rules, queues=queues, names=names, namespaces={**rules.namespaces, **world.namespaces})
-
-
-def _proposals(found: Manifests, rules: SchedulingRules, world: World) -> list[tuple[str, Record]]:
-    """The gangs of the files, queued after all others, each with its file. Raises `InvalidFile`."""
-    records = []
+def proposals_of(found: Manifests, rules: SchedulingRules, now: datetime) -> list[Proposed]:
+    """The AppWrappers of the files, behind all that were submitted. Raises `InvalidFile`, also for two of one name."""
+    proposals: list[Proposed] = []
+    seen = set[tuple[str, str]]()
     for number, (file, wrapped) in enumerate(found.gangs):
         try:
-            record = propose(wrapped.raw, DEFAULT_NAMESPACE, rules, world.now, number).record
+            proposal = propose(wrapped.raw, DEFAULT_NAMESPACE, rules, now, number)
         except SpecError as error:
             raise InvalidFile(one_line(f"{file}: {wrapped.place}: {error}")) from error
+        named = proposal.record.group, proposal.record.key
+        if named in seen and not proposal.record.name.endswith("*"):
+            raise refused(file, f"another AppWrapper is named {proposal.record.key}")
+        seen.add(named)
+        proposals.append(Proposed(file, wrapped.raw, proposal))
+    return proposals
+
+
+def queued(proposals: Iterable[Proposed]) -> list[Proposed]:
+    """The new AppWrappers that would be queued; a note says which ones are suspended."""
+    found = []
+    for each in proposals:
+        record = each.proposal.record
         if record.phase is Phase.QUEUED:
-            records.append((file, record))
+            found.append(each)
         else:
             note(f"{record.key} is suspended: it would not be queued before it is resumed.")
-    return records
+    return found
 
 
 def _with_nodes(world: World, parts: World) -> World:
@@ -211,25 +222,3 @@ def _with_nodes(world: World, parts: World) -> World:
         for each in world.clusters
     )
     return replace(world, clusters=clusters).with_nodes(given.name, given.nodes)
-
-
-def _with_queues(world: World, given: tuple[Queue, ...], records: Mapping[str, Record]) -> World:
-    """The world with these queues, in place of those of their names.
-
-    Where no queue was declared, the running gangs were charged in none; now they are.
-    """
-    by_name = {each.name: each for each in given}
-    kept = [by_name.pop(each.name, each) for each in world.queues or ()]
-    problems = {
-        name: why for name, why in world.problems.items() if not any(each.name == name for each in given)
-    }
-    unreachable = {each.name for each in world.clusters if is_unreachable(each.closed)}
-
-    def charged(gang: RunningGang) -> RunningGang:
-        record = records.get(gang.name)
-        if gang.active is not None or record is None:
-            return gang
-        return replace(gang, active=active_gang(record, is_unreachable=gang.cluster in unreachable))
-
-    running = tuple(map(charged, world.running))
-    return replace(world, queues=(*kept, *by_name.values()), problems=problems, running=running)

@@ -9,6 +9,7 @@ import yaml
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
+from tests.builders import make_appwrapper, make_template
 from tests.commands import Ran, Run
 from tests.postgres.cli.queues import EAST, WEST, fill, snap
 
@@ -58,3 +59,26 @@ async def test_without_a_snapshot_there_is_nothing_to_plan_on(
 
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith("dispatcher: the database has no snapshot of clusters")
+
+
+async def test_gangs_of_the_hub_keep_their_place_and_are_not_planned_twice(
+    run: Run, database: Database, leadership: Leadership, queue: QueueStore
+) -> None:
+    queues = await fill(queue)
+    await snap(database, leadership, queues.taken_at, EAST, WEST)
+    there = (appwrapper("train", "5"), appwrapper("large", "6", priority=-1))
+
+    ran = await run(
+        *("plan", "-f", "-", "--live", "--no-repairs", "-o", "json"), stdin=yaml.safe_dump_all(there)
+    )
+
+    assert (ran.code, ran.err) == (0, "Dispatched already, and not planned again: team-a/train.\n")
+    waiting = [each["waiting"] for each in json.loads(ran.out)["decisions"]]
+    assert waiting == ["team-a/small", "team-a/large"]
+
+
+def appwrapper(name: str, cpu: str, **spec: object) -> dict[str, object]:
+    """An AppWrapper of one pod, as its user wrote it."""
+    pod = make_template()
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+    return make_appwrapper(name, pod, namespace="team-a", spec=spec)

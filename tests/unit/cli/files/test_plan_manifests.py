@@ -1,4 +1,4 @@
-"""`dispatcher plan` over Kubernetes objects: alone, and on the leader's snapshot."""
+"""`dispatcher plan` over Kubernetes objects alone, and how objects of files are read."""
 
 from __future__ import annotations
 
@@ -7,30 +7,16 @@ from typing import Any
 
 import pytest
 import yaml
-from msgspec.structs import replace
 
 from dispatcher.cli.files.documents import File, Objects, objects_in, read_either
 from dispatcher.cli.files.plan_manifests import (
     Manifests,
-    live_world_of,
     read_manifests,
     world_of,
 )
-from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.queues.queue import Queue, Quota
-from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed
-from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules, running_gang
-from dispatcher.core.scheduling.explain.world import World
-from dispatcher.core.scheduling.explain.world_facts import Cluster
 from dispatcher.errors import InvalidFile
-from dispatcher.store.snapshot_reader import Snapshot
 from tests.builders import (
-    NOW,
-    attempt_of,
     make_appwrapper,
-    make_core_node,
-    make_gang,
-    make_record,
     make_template,
 )
 from tests.commands import Run, runner
@@ -215,70 +201,3 @@ async def test_option_that_needs_the_snapshot_is_refused_without_it(
     ran = await plan("-f", "-", *words, stdin=stdin)
     assert (ran.code, ran.out) == (2, "")
     assert problem in ran.err
-
-
-RUNS = make_record(Phase.RUNNING, name="r", uid="r", queue="default", gang=make_gang(cpu=3000))
-WAITS = make_record(name="w", uid="w", namespace="team-a", gang=make_gang(cpu=9000))
-
-
-def snapshot(*clusters: str, queues: tuple[Queue, ...] = ()) -> Snapshot:
-    """Clusters of one node of 4 cpu each; a gang of 3 cpu runs in the first, and a large one waits."""
-    run = RUNS if clusters == ("hub",) else _moved(RUNS, clusters[0])
-    return Snapshot(
-        world=World(
-            tuple(Cluster(name, (make_core_node("n1", cpu=4000, pods=110),)) for name in clusters),
-            running=(running_gang(run, attempt_of(run), (), set() if queues else None),),
-            pending=(WAITS,),
-            now=NOW,
-            queues=queues or None,
-        ),
-        records={"r": run, "w": WAITS},
-        rules=SchedulingRules(queues=queues),
-        taken_at=NOW,
-        has_leader=True,
-    )
-
-
-def _moved(record: Record, cluster: str) -> Record:
-    return replace(record, attempt=replace(attempt_of(record), cluster=cluster))
-
-
-def outcomes(world: World) -> dict[str, str | None]:
-    """The cluster of each pending gang that is dispatched, by name; None of one that waits."""
-    found: tuple[Outcome, ...] = world.plan()
-    return {each.record.name: each.cluster if isinstance(each, Placed) else None for each in found}
-
-
-def test_objects_are_put_on_the_snapshot() -> None:
-    here = snapshot("hub")
-    assert outcomes(live_world_of(read(gang("a", "2")), here, "")) == {"w": None, "a": None}
-    assert outcomes(live_world_of(read(gang("a", "2"), node("n2")), here, "")) == {"w": None, "a": "hub"}
-
-
-def test_object_replaces_the_one_of_its_name() -> None:
-    smaller = live_world_of(read(gang("w", "1")), snapshot("hub"), "")
-    assert outcomes(smaller) == {"w": "hub"}
-    grown = live_world_of(read(node("n1", "16")), snapshot("hub"), "")
-    assert outcomes(grown) == {"w": "hub"}
-
-
-def test_nodes_go_to_the_named_cluster() -> None:
-    two = snapshot("east", "west")
-    with pytest.raises(InvalidFile, match="say with --cluster which cluster gets the Nodes: east, west"):
-        live_world_of(read(node("n2")), two, "")
-    with pytest.raises(InvalidFile, match="there is no cluster south: the clusters are east, west"):
-        live_world_of(read(node("n2")), two, "south")
-    assert outcomes(live_world_of(read(node("n2", "9")), two, "west")) == {"w": "west"}
-
-
-def test_queues_are_added_to_those_that_are_declared_and_what_runs_is_charged() -> None:
-    declared = (Queue("vision", resources={"cpu": Quota(1000)}),)
-    raised = live_world_of(
-        read(queue("vision", 2), gang("a", "1", "vision")), snapshot("hub", queues=declared), ""
-    )
-    assert [(each.name, each.resources["cpu"].nominal) for each in raised.queues or ()] == [("vision", 2000)]
-    assert outcomes(raised)["a"] == "hub"
-
-    first = live_world_of(read(queue("default", 3), gang("a", "1")), snapshot("hub"), "")
-    assert [each.active is not None for each in first.running] == [True]
-    assert outcomes(first)["a"] is None  # the gang that runs has all of the quota
