@@ -135,14 +135,19 @@ class GrowthGranter:
     ) -> Sequence[Grant]:
         """The decisions about gangs that have not changed since, and whose pods still fit their clusters.
 
-        Nothing is placed again if the clusters are as they were `before` the plan. The caller must not await anything
-        between this check and the commit.
+        Nothing is placed again if the clusters are as they were `before` the plan. A decision that raises is left out
+        (logged). The caller must not await anything between this check and the commit.
         """
         current = [each for each in grants if self._cache.get(each.record.uid) is each.record]
         if not any(each.pods for each in current):
             return current
         snapshots = snapshots_of()
-        return current if snapshots == before else still_fitting(current, growing, snapshots, now)
+        if snapshots == before:
+            return current
+        right = still_fitting(current, growing, snapshots, now)
+        for each in right.failures:
+            log.internal_error("growth", each.error, appwrapper=each.uid)
+        return right.found
 
     def _observe(self, grants: Iterable[Grant], now: datetime) -> None:
         for grant in grants:

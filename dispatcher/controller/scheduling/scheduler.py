@@ -48,7 +48,7 @@ from dispatcher.core.scheduling.cycle.outcomes import (
     Preempting,
     Waiting,
 )
-from dispatcher.core.scheduling.cycle.recheck import still_fitting
+from dispatcher.core.scheduling.cycle.recheck import Rechecked, still_fitting
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
@@ -412,7 +412,8 @@ class Scheduler:
     ) -> Sequence[Placed]:
         """The placed gangs that their users have not changed, and that still fit their clusters.
 
-        Nothing is placed again if the clusters are as they were `before` the plan.
+        Nothing is placed again if the clusters are as they were `before` the plan. A gang that raises is left out
+        (logged).
 
         The reconciler commits that a gang was suspended, redirected or deleted, and wakes the next cycle. After a
         takeover the watch may show such a change before the reconciler has seen it. The caller must not await anything
@@ -423,10 +424,11 @@ class Scheduler:
             return placed
         unchanged = [each for each in placed if self._is_current(each.record)]
         snapshots = self._snapshots()
-        found = unchanged if snapshots == before else still_fitting(unchanged, snapshots)
-        if len(found) < len(placed):
+        right = Rechecked(unchanged, []) if snapshots == before else still_fitting(unchanged, snapshots)
+        _log_failures(right.failures)
+        if len(right.found) < len(placed):
             self.wake()
-        return found
+        return right.found
 
 
 def _in_batches(news: Sequence[NewOutcome], size: int) -> Steps[deque[list[NewOutcome]]]:
@@ -443,7 +445,7 @@ def _in_batches(news: Sequence[NewOutcome], size: int) -> Steps[deque[list[NewOu
 
 
 def _log_failures(failures: Iterable[Failure]) -> None:
-    """Log and count the exceptions for which a cycle refused a class of gangs."""
+    """Log and count the exceptions for which gangs were refused, or their decisions left out."""
     for each in failures:
         log.internal_error("scheduler", each.error, appwrapper=each.uid)
 

@@ -28,8 +28,8 @@ from tests.fakes import FakeApiServer
 from tests.unit.controller import injection
 from tests.unit.controller.injection import injected
 from tests.unit.controller.test_scheduler import dispatch_of
-from tests.unit.controller.test_scheduler_growth import ask, ray
-from tests.unit.controller.test_scheduler_queues import scheduler_of
+from tests.unit.controller.test_scheduler_growth import TakenMeanwhile, ask, ray
+from tests.unit.controller.test_scheduler_queues import is_woken, scheduler_of
 from tests.unit.controller.world import World, world_of
 
 QUEUES = (
@@ -72,7 +72,11 @@ def prepare(world: World, tenant: Record, *, running: bool = True) -> None:
 
 
 def scheduler(world: World, *, has_queues: bool) -> Scheduler:
-    return scheduler_of(world, QUEUES) if has_queues else dispatch_of(world)
+    """One that checks what it placed before the commit, because others take a little room while it plans."""
+    clusters = TakenMeanwhile(world, 1, look=2)
+    if has_queues:
+        return scheduler_of(world, QUEUES, clusters=clusters)
+    return dispatch_of(world, clusters=clusters)
 
 
 async def called_for(
@@ -226,13 +230,55 @@ async def test_exception_about_the_growth_of_one_gang_stops_no_other_growth(
     assert {each["appwrapper"] for each in logs if each["event"] == "internal_error"} == {tenant.uid}
 
 
+CHECK = "dispatcher.core.scheduling.cycle.recheck._placed_again"
+CHECK_OF_GROWTH = "dispatcher.core.scheduling.growth.grants._GrantCycle.takes"
+
+
+@pytest.mark.parametrize("has_queues", [False, True], ids=["one-queue", "queues"])
+async def test_exception_in_the_check_of_one_placed_gang_before_the_commit_stops_no_other(
+    world: World, has_queues: bool
+) -> None:
+    tenant = tenant_of("fits")
+    prepare(world, tenant)
+    one = scheduler(world, has_queues=has_queues)
+    with capture_logs() as logs, injected(injection.Gang(tenant, raising=CHECK)):
+        await one._cycle_safely()  # noqa: SLF001  # the loop's body
+    assert world.record("uid-of-canary").phase is Phase.DISPATCHING
+    assert world.record("uid-of-tenant").phase is Phase.QUEUED
+    assert [each["appwrapper"] for each in logs if each["event"] == "internal_error"] == ["uid-of-tenant"]
+    assert is_woken(one)  # the next cycle decides it
+
+
+async def test_exception_in_the_check_of_the_growth_of_one_gang_before_the_commit_stops_no_other_growth(
+    world: World,
+) -> None:
+    tenant, honest = ray(world, name="tenant"), ray(world, name="honest")
+    for each in (tenant, honest):
+        ask(world, each, 1)
+    one = dispatch_of(world, clusters=TakenMeanwhile(world, 1, look=3))
+    with capture_logs() as logs, injected(injection.Gang(tenant, raising=CHECK_OF_GROWTH)):
+        await one._cycle_safely()  # noqa: SLF001  # the loop's body
+    assert world.record(honest.uid).grown == Resources({"cpu": 1000})
+    assert world.record(tenant.uid).grown == NOTHING
+    assert [each["appwrapper"] for each in logs if each["event"] == "internal_error"] == [tenant.uid]
+    assert is_woken(one)  # the next pass decides it
+
+
 async def calls_while_growing(world: World, gang: injection.Gang, *, has_queues: bool) -> Record:
-    """Run a cycle in which the gang and an honest one ask for a pod each; the honest gang's record before."""
+    """Run a cycle in which the gang and an honest one ask for a pod each; the honest gang's record before.
+
+    Others take a little room meanwhile, so that grants are checked before the commit.
+    """
     honest = ray(world, name="honest")
     for each in (gang.record, honest):
         ask(world, each, 1)
     queues = (Queue("default", None, {"cpu": Quota(8000)}),)
-    one = scheduler_of(world, queues) if has_queues else dispatch_of(world)
+    clusters = TakenMeanwhile(world, 1, look=3)
+    one = (
+        scheduler_of(world, queues, clusters=clusters)
+        if has_queues
+        else dispatch_of(world, clusters=clusters)
+    )
     with injected(gang), capture_logs():
         await one._cycle_safely()  # noqa: SLF001  # the loop's body
     return honest

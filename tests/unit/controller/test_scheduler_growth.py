@@ -212,15 +212,18 @@ async def test_grant_of_a_record_that_changed_meanwhile_is_decided_again_at_once
 
 
 class TakenMeanwhile(HubAlone):
-    """Others take room of the hub while growth is decided: after the looks at it for a cycle, and for the pass."""
+    """Others take room of the hub while something is planned: before this look at it.
 
-    def __init__(self, world: World, cpu: int) -> None:
+    The first look is for a cycle, the next for its check if gangs are placed, and then come those for growth.
+    """
+
+    def __init__(self, world: World, cpu: int, look: int) -> None:
         super().__init__(world.cluster)
-        self._world, self._cpu, self._looks = world, cpu, 0
+        self._world, self._cpu, self._look, self._looks = world, cpu, look, 0
 
     def snapshots(self, requirements: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
         self._looks += 1
-        if self._looks == 3:
+        if self._looks == self._look:
             self._world.ledger.reserve("another", make_gang(cpu=self._cpu))
         return super().snapshots(requirements)
 
@@ -234,7 +237,7 @@ async def test_grant_whose_room_was_taken_meanwhile_is_decided_again_at_once(
 ) -> None:
     record = ray(world)
     ask(world, record, 3)
-    scheduler = dispatch_of(world, clusters=TakenMeanwhile(world, taken))
+    scheduler = dispatch_of(world, clusters=TakenMeanwhile(world, taken, look=3))
     await scheduler.cycle()
     assert world.record(record.uid).grown == CPU * granted
     assert is_woken(scheduler) == (not granted)

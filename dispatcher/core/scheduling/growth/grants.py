@@ -62,6 +62,7 @@ from dispatcher.core.queues.queue import Elastic, QueueingStrategy, StopPolicy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.capacity.growth_rules import Nodes, beside_own
+from dispatcher.core.scheduling.cycle.recheck import Rechecked, rechecked
 from dispatcher.core.scheduling.cycle.refused import (
     ClusterShortfall,
     rejection_of,
@@ -289,15 +290,20 @@ def still_fitting(
     growing: Iterable[Growing],
     snapshots: Mapping[str, ClusterSnapshot],
     now: datetime,
-) -> list[Grant]:
+) -> Rechecked[Grant]:
     """The decisions whose granted pods still fit their clusters, and those that grant none, in order.
 
-    For the check before a commit, as `cycle.recheck`: clusters change during a pass. `growing` are the gangs that were
-    decided. What is kept for other gangs does not count again. Grants are taken from `snapshots`.
+    For the check before a commit: clusters change during a pass. `growing` are the gangs that were decided. What is
+    kept for other gangs does not count again. Grants are taken from `snapshots`.
     """
     gangs = {each.record.uid: each for each in growing}
-    again = _GrantCycle(GrantFacts(None, (), WaitingGangs(), now), snapshots, None)
-    return [each for each in grants if not each.pods or again.takes(each, _Growth(gangs[each.record.uid]))]
+    cycle = _GrantCycle(GrantFacts(None, (), WaitingGangs(), now), snapshots, None)
+
+    def again(grant: Grant) -> Grant | None:
+        is_right = not grant.pods or cycle.takes(grant, _Growth(gangs[grant.record.uid]))
+        return grant if is_right else None
+
+    return rechecked(grants, again)
 
 
 def _is_known(growing: Growing, snapshots: Mapping[str, ClusterSnapshot]) -> bool:

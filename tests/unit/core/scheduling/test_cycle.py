@@ -27,7 +27,7 @@ from dispatcher.core.scheduling.cycle.outcomes import (
     Placed,
     Waiting,
 )
-from dispatcher.core.scheduling.cycle.recheck import still_fitting
+from dispatcher.core.scheduling.cycle.recheck import Rechecked, still_fitting
 from dispatcher.core.scheduling.cycle.refused import ClusterShortfall, rejection_of
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.fit.fit import Shortfall
@@ -413,4 +413,4 @@ BERLIN = Placed(
 def test_still_fitting(
     placed: list[Placed], snapshots: dict[str, ClusterSnapshot], found: list[Placed]
 ) -> None:
-    assert still_fitting(placed, snapshots) == found
+    assert still_fitting(placed, snapshots) == Rechecked(found, [])

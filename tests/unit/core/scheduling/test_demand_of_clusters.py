@@ -127,7 +127,7 @@ def test_every_question_about_a_cluster_is_about_the_demand_there(mode: FitMode)
             fits_in_empty(GANG, capacity),
             soonest_on(GANG, capacity, (), at(0)).at != LAST_RESORT,
             type(places).__name__ == "Assignment",
-            bool(still_fitting([placed], {name: ClusterSnapshot(name, capacity.copy())})),
+            bool(still_fitting([placed], {name: ClusterSnapshot(name, capacity.copy())}).found),
         ]
         if mode is FitMode.NODE:
             found.append(bool(assignment_in_empty(GANG, capacity).places))

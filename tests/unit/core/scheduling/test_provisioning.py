@@ -123,7 +123,7 @@ def test_cluster_that_failed_is_asked_again_once_no_other_takes_the_gang(is_remo
     (outcome,) = plan([record], snapshots, reservations=None)
     assert isinstance(outcome, Placed)
     assert outcome.cluster == "a"
-    assert still_fitting([outcome], snapshots) == [outcome]
+    assert still_fitting([outcome], snapshots).found == [outcome]
 
 
 # --- queues that name a class ------------------------------------------------------------------------------------
