@@ -170,6 +170,7 @@ class Leader:
         """Decide for everything that is queued."""
         self.later()
         snapshots = {name: ClusterSnapshot(name, ledger.snapshot()) for name, ledger in self.ledgers.items()}
+        self.cache.gather_running(snapshots)
         outcomes = Cycles(self.cache.pending_queue, self.cache.backfills).plan(
             snapshots, policy, BOUND, self.now
         )

@@ -63,7 +63,7 @@ class Cache:
         bounds: Bounds | None = None,
     ) -> None:
         bounds = bounds or Bounds()
-        self.backfills = Backfills(Backfill(bounds, Running(self.holders)), Backfill(bounds))
+        self.backfills = Backfills(Backfill(bounds), Backfill(bounds))
         self.pending_queue = PendingQueue()
         self._ledgers = ledgers
         self._records: dict[str, Record] = {}
@@ -71,6 +71,8 @@ class Cache:
         self._unsent: dict[str, int] = {}
         self._withheld: frozenset[str] = frozenset()
         self._holders: dict[str, dict[str, Record]] = {}
+        self._gathered: dict[str, tuple[Record, ...]] = {}
+        """The holders of each cluster of which none changed since they were gathered."""
         self.holders_version = 0
         self.dispatches = 0
         self._undispatched: dict[str, dict[str, None]] = {}
@@ -233,9 +235,20 @@ class Cache:
         """How many AppWrappers hold capacity of a cluster, connected or not."""
         return len(self._holders.get(cluster, ()))
 
-    def holders(self, cluster: str) -> Iterable[Record]:
-        """The records that hold capacity of a cluster, connected or not, in no order."""
-        return self._holders.get(cluster, {}).values()
+    def holders(self, cluster: str) -> tuple[Record, ...]:
+        """The records that hold capacity of a cluster, connected or not, in no order.
+
+        It is the same object as long as none of them changes.
+        """
+        known = self._gathered.get(cluster)
+        if known is None:
+            known = self._gathered[cluster] = tuple(self._holders.get(cluster, {}).values())
+        return known
+
+    def gather_running(self, clusters: Iterable[str]) -> None:
+        """Let the next reservations be estimated by the gangs that hold capacity of these clusters at this moment."""
+        held = {name: self.holders(name) for name in clusters}
+        self.backfills.room.running = Running(lambda name: held.get(name, ()))
 
     def all_holders(self) -> Iterable[Record]:
         """The records that hold capacity, in no order."""
@@ -311,8 +324,10 @@ class Cache:
         self.holders_version += after.holds_capacity or (before is not None and before.holds_capacity)
         if before is not None and before.attempt:
             self._holders.get(before.attempt.cluster, {}).pop(before.uid, None)
+            self._gathered.pop(before.attempt.cluster, None)
         if after.attempt and after.holds_capacity:
             self._holders.setdefault(after.attempt.cluster, {})[after.uid] = after
+            self._gathered.pop(after.attempt.cluster, None)
 
     def _charge(self, record: Record) -> None:
         """Charge a gang in the ledger of its cluster; with the worst case if that raises an exception (logged).

@@ -8,7 +8,7 @@ other.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -85,6 +85,9 @@ class QueueCycles:
         )
         self._parts = Parts()
         self._active_of: tuple[int, frozenset[str], frozenset[str]] | None = None
+        self._forest: Forest | None = None
+        self._bound = timedelta(0)
+        """The least starvation bound of any queue of the forest."""
         self._aside: dict[str, tuple[Record, datetime]] = {}
         """The gangs that are set aside, by uid: as long as their records are the same, and until these times."""
 
@@ -102,6 +105,7 @@ class QueueCycles:
             if now < until and self._cache.get(uid) is record
         }
         changes, surplus = self._cache.pending_queue.changes_for(self._planner, now), self._cache.surplus()
+        self._gather_running(rules.forest, snapshots, now)
         # Where no queue is declared, no gang gives way, and room is free once it is released.
         holders = self._holders_of(snapshots) if rules.forest.is_declared else None
         return self._plan(changes, surplus, holders, rules.selected, snapshots, now)
@@ -125,6 +129,17 @@ class QueueCycles:
             tuple(each for each in news if not isinstance(each, Preempting | Drained)),
             self._planner.failures,
         )
+
+    def _gather_running(
+        self, forest: Forest, snapshots: Mapping[str, ClusterSnapshot], now: datetime
+    ) -> None:
+        """Gather the gangs whose ends count for reservations, unless no gang is past a starvation bound."""
+        if forest is not self._forest:
+            bounds = (each.starvation_bound for each in forest.places.values())
+            self._forest, self._bound = forest, min(bounds, default=forest.defaults.starvation_bound)
+        since = self._cache.pending_queue.first_blocked
+        may_begin = since is not None and now - since >= self._bound
+        self._cache.gather_running(snapshots if may_begin else ())
 
     def forget(self) -> None:
         """Forget what is kept between cycles: an exception ended one, so it may be half changed."""

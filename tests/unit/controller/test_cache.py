@@ -254,6 +254,20 @@ def test_gangs_that_hold_capacity_of_a_cluster_are_counted(phase: Phase) -> None
     assert [record.name for record in cache.holders("east")] == ["c"]
 
 
+def test_gangs_of_a_cluster_are_one_value_until_one_of_them_changes() -> None:
+    cache = taken_in(make_record(Phase.RUNNING, name="a"), dispatched(make_record(name="b")))
+    before = cache.holders("hub")
+    cache.put(make_record(name="queued"))
+    cache.put(dispatched(make_record(name="c")))
+    assert cache.holders("hub") is before
+    cache.put(make_record(Phase.DELETED, name="a"))
+    assert [names(each) for each in (before, cache.holders("hub"), cache.holders("east"))] == [
+        ["a"],
+        [],
+        ["b", "c"],
+    ]
+
+
 def test_gang_that_goes_elsewhere_or_ends_is_not_counted_there() -> None:
     cache, _ = hub()
     record = dispatched(make_record())

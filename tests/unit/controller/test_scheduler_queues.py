@@ -125,6 +125,37 @@ async def test_gangs_go_as_far_as_their_queues_have_quota(world: World) -> None:
     assert told == {"two": "InsufficientQuota", "three": "QueueNotFound"}
 
 
+async def test_gang_that_ends_during_a_plan_counts_for_its_estimates_of_ends(world: World) -> None:
+    """It is not in the free room of the snapshots either, so without its end there would seem to be no hope."""
+    runs = put(world, "runs", 6, "default", Phase.RUNNING, expected_seconds=3600)
+    starved = put(world, "starved", 4, "default", blocked_since=at(START - 600))
+    scheduler_of(world)  # its cluster is ready
+    snapshots = HubAlone(world.cluster).snapshots(())
+    steps = QueueCycles(world.cache).plan_in_steps(NONE_DECLARED, snapshots, at(START))
+    world.cache.put(replace(runs, phase=Phase.DELETED))
+    incremental.run(steps)
+    reservation = world.cache.backfills.room.reservations[starved.uid]
+    assert (reservation.cluster, reservation.is_hopeful) == ("hub", True)
+
+
+async def test_gangs_that_run_are_gathered_only_while_a_gang_waits_past_a_starvation_bound(
+    world: World,
+) -> None:
+    runs, waits = put(world, "runs", 6, "default", Phase.RUNNING), put(world, "waits", 4, "default")
+    scheduler_of(world)  # its cluster is ready
+    cycles, snapshots = QueueCycles(world.cache), HubAlone(world.cluster).snapshots(())
+
+    def gathered() -> list[Record]:
+        cycles.plan_in_steps(NONE_DECLARED, snapshots, at(START))
+        return list(world.cache.backfills.room.running.in_cluster("hub"))
+
+    assert gathered() == []
+    world.cache.put(replace(waits, blocked_since=at(START - 599)))
+    assert gathered() == []
+    world.cache.put(replace(waits, blocked_since=at(START - 600)))
+    assert gathered() == [runs]
+
+
 async def test_labels_of_namespaces_that_change_during_a_plan_count_in_the_next_one(world: World) -> None:
     put(world, "waits", 1, "b")
     scheduler_of(world)  # its cluster is ready

@@ -42,6 +42,7 @@ class PendingQueue:
         self._terms = QueuedTerms()
         self._reader: object = self
         self._barred: set[str] = set()
+        self._blocked: dict[str, datetime] = {}
 
     def __iter__(self) -> Iterator[Record]:
         """The queued records, in no order."""
@@ -52,6 +53,8 @@ class PendingQueue:
         self._forget(record.uid)
         self._records[record.uid] = self._inbox[record.uid] = record
         self._requirements.add(record.requirements)
+        if record.blocked_since is not None:
+            self._blocked[record.uid] = record.blocked_since
         if any(each.depends_on_others for each in record.gang.pod_sets):
             self._note_terms(record.uid, record.gang)
         elif record.uid in self._with_terms:
@@ -98,6 +101,11 @@ class PendingQueue:
         """The queued records but for those that are barred, in no order."""
         return [each for uid, each in self._records.items() if uid not in self._barred]
 
+    @property
+    def first_blocked(self) -> datetime | None:
+        """When the first of the gangs that have been the head of their queue was blocked; O(such gangs)."""
+        return min(self._blocked.values(), default=None)
+
     def changes_for(self, reader: object, now: datetime) -> Changes:
         """The changes since the last call for this reader, with the records that have become eligible by now."""
         self._take_due(now)
@@ -110,6 +118,7 @@ class PendingQueue:
 
     def _forget(self, uid: str) -> bool:
         self._barred.discard(uid)
+        self._blocked.pop(uid, None)
         record = self._records.pop(uid, None)
         if record is None:
             return False

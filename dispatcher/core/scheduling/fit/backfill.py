@@ -56,7 +56,7 @@ class Running(Struct, frozen=True):
     def ends(self, cluster: str, now: datetime) -> Steps[list[End]]:
         """The estimated end of each AppWrapper in a cluster and the capacity that it frees, the earliest first."""
         ends: list[End] = []
-        for part in incremental.in_parts(list(self.in_cluster(cluster))):
+        for part in incremental.in_parts(self.in_cluster(cluster)):
             for each in part:
                 try:
                     ends.append(End(estimated_end(each, now), each.charge, each.uid))
@@ -352,7 +352,10 @@ def _stands(reservation: Reservation, record: Record, sites: Sites, now: datetim
 
 
 class Backfill(Struct):
-    """The reservations of one leader, by the uid of the gang; gangs that are no longer starved are dropped."""
+    """The reservations of one leader, by the uid of the gang; gangs that are no longer starved are dropped.
+
+    The ends of the gangs that are `running` as a cycle begins count for the reservations that begin in it.
+    """
 
     bounds: Bounds = field(default_factory=Bounds)
     running: Running = field(default_factory=Running)

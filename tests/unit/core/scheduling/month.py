@@ -117,6 +117,7 @@ class World:
 
     def _cycle(self) -> None:
         snapshots = make_snapshots(**{name: ledger.snapshot() for name, ledger in self.clusters.items()})
+        self.cache.gather_running(snapshots)
         for outcome in self._cycles.plan(snapshots, self.policy, STARVATION, self.now):
             change = change_of(outcome, self.now)
             if change is None:

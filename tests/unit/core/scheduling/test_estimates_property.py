@@ -123,6 +123,7 @@ class Leader:
 
     def _cycle(self) -> bool:
         snapshots = {name: ClusterSnapshot(name, each.snapshot()) for name, each in self._ledgers.items()}
+        self.cache.gather_running(snapshots)
         outcomes = self._cycles.plan(snapshots, self.policy, STARVATION, self.now)
         changes = [change for each in outcomes if (change := change_of(each, self.now))]
         for change in changes:
