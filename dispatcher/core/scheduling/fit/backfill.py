@@ -20,6 +20,7 @@ from dispatcher.core.model import incremental
 from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
+from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.fit.backfill_debts import Debts
 from dispatcher.core.scheduling.fit.backfill_reservation import (
     Awaited,
@@ -389,7 +390,7 @@ class Backfill(Struct):
 class Backfills(Struct):
     """The reservations of one leader: of `room` in clusters, and of `quota` where queues are declared.
 
-    `debts` are what queues owe for the reservations of both.
+    `debts` are what queues owe for the reservations of both: the queues of a `forest`, not all that labels name.
     """
 
     room: Backfill = field(default_factory=Backfill)
@@ -397,23 +398,26 @@ class Backfills(Struct):
     debts: Debts = field(default_factory=Debts)
 
     def renew_quota(
-        self, late: Sequence[Record], sites: Sites, now: datetime, waiting: Collection[str]
+        self, late: Sequence[Record], sites: Sites, forest: Forest, now: datetime, waiting: Collection[str]
     ) -> Steps[None]:
         """Renew the reservations of quota in the cycle at `now`, before those of room."""
-        yield from self.quota.renew_on_sites(late, self._with_debts(sites, now), now, waiting)
+        yield from self.quota.renew_on_sites(late, self._with_debts(sites, forest, now), now, waiting)
         state = self.quota.state
-        self.debts.note_quota(state.reservations, state.rests, _queues_of(late), now)
+        self.debts.note_quota(state.reservations, state.rests, _queues_of(late, forest), now)
 
     def renew_room(
-        self, starved: Sequence[Record], sites: Sites, now: datetime, waiting: Collection[str]
+        self, starved: Sequence[Record], sites: Sites, forest: Forest, now: datetime, waiting: Collection[str]
     ) -> Steps[None]:
         """Renew the reservations of room in the cycle at `now`."""
-        yield from self.room.renew_on_sites(starved, self._with_debts(sites, now), now, waiting)
+        yield from self.room.renew_on_sites(starved, self._with_debts(sites, forest, now), now, waiting)
         state = self.room.state
-        self.debts.note_room(state.reservations, state.rests, _queues_of(starved), now)
+        self.debts.note_room(state.reservations, state.rests, _queues_of(starved, forest), now)
 
-    def _with_debts(self, sites: Sites, now: datetime) -> Sites:
-        return replace(sites, rests_until=lambda record: self.debts.rests_until(record.leaves, now))
+    def _with_debts(self, sites: Sites, forest: Forest, now: datetime) -> Sites:
+        def rests_until(record: Record) -> datetime | None:
+            return self.debts.rests_until(forest.queues_of(record.leaves), now)
+
+        return replace(sites, rests_until=rests_until)
 
     def next_change(self, now: datetime) -> datetime | None:
         """When time alone may change what is kept; None if it never does, as long as no gang becomes starved."""
@@ -423,5 +427,5 @@ class Backfills(Struct):
         return min((each for each in ends if each > now), default=None)
 
 
-def _queues_of(records: Iterable[Record]) -> dict[str, Sequence[str]]:
-    return {record.uid: record.leaves for record in records}
+def _queues_of(records: Iterable[Record], forest: Forest) -> dict[str, Sequence[str]]:
+    return {record.uid: forest.queues_of(record.leaves) for record in records}

@@ -57,6 +57,11 @@ class Debts(Struct):
         ends = (self.resting.get(queue, now) for queue in queues)
         return max((end for end in ends if end > now), default=None)
 
+    def forget_past(self, now: datetime) -> None:
+        """Forget the rests that are over; O(queues that rest)."""
+        self.resting = {queue: end for queue, end in self.resting.items() if end > now}
+        self.resting_rooms = {queue: end for queue, end in self.resting_rooms.items() if end > now}
+
     def note_quota(
         self,
         reservations: Mapping[str, Reservation],
@@ -77,8 +82,6 @@ class Debts(Struct):
             left = [self.resting_rooms.get(leaf, now) - now for leaf in leaves]
             over = max((*(each.owed(now) for each in there), *left, timedelta(0)))
             self.quota[uid] = Kept(reservation.cluster, leaves, leaves, reservation.since, over)
-        self.resting = {queue: end for queue, end in self.resting.items() if end > now}
-        self.resting_rooms = {queue: end for queue, end in self.resting_rooms.items() if end > now}
 
     def note_room(
         self,

@@ -369,6 +369,7 @@ class QueueCycle:
         backfills, now = self._backfills, self._facts.now
         if backfills is None:
             return
+        backfills.debts.forget_past(now)
         taken = [each.record for each in late if self._answers.by_queues(each) is None]
         for_quota = taken if self._forest.is_declared else []
         rooms = Sites.of_clusters(self._snapshots, backfills.room.running)
@@ -393,7 +394,7 @@ class QueueCycle:
             sites = Sites.of_clusters(self._snapshots, backfills.room.running)
             sites = replace(sites, lacks_nothing_else=self._has_quota)
             waiting = {each.uid for each in records if self._awaits_room(each, sites)}
-            yield from backfills.renew_room(records, sites, self._facts.now, waiting)
+            yield from backfills.renew_room(records, sites, self._forest, self._facts.now, waiting)
         self._reservations = backfills.room.reservations
 
     def _reserve_for_displaced(self, waiting: Sequence[PendingGang]) -> Steps[None]:

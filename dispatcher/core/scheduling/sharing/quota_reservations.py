@@ -111,7 +111,7 @@ def renew_quota(
     if late or known:
         sites = replace(_sites(late, known.values(), ledger, active), lacks_nothing_else=has_room)
         waiting = {each.uid for each in late if lacks_quota(ledger, each) and may_go(each)}
-        yield from backfills.renew_quota(late, sites, now, waiting)
+        yield from backfills.renew_quota(late, sites, ledger.forest, now, waiting)
     return QuotaReservations.of(backfills.quota.state).at(now)
 
 

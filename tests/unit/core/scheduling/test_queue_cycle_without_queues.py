@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dispatcher.core.queues.queue import Queue, QueueingStrategy
+from dispatcher.core.queues.queue import Access, Queue, QueueingStrategy
 from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
+from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import World
+from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills
+from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
+from tests.builders import at, make_gang, make_record, make_snapshots
+from tests.one_queue import Cycles
+from tests.unit.core.scheduling.month import make_cluster
 from tests.unit.core.scheduling.queue_answers import answer_of
 from tests.unit.core.scheduling.scenarios import documents
 
@@ -61,3 +69,31 @@ def test_only_a_starved_gang_that_waits_keeps_a_cluster() -> None:
         {"waiting": "waits", "reason": "InsufficientResources"},
         {"waiting": "small", "reason": "ReservedForAnother"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("access", "queue"),
+    [
+        pytest.param(Access.OPEN, "anything", id="no-label-counts"),
+        pytest.param(Access.SELECTED, "default", id="labels-count"),
+    ],
+)
+def test_debts_are_of_the_queue_in_which_a_gang_waits_and_are_forgotten_once_they_are_over(
+    access: Access, queue: str
+) -> None:
+    """A gang keeps the hub for an hour in vain, so the hub rests for an hour; then one comes that fits."""
+    hour, pending = timedelta(hours=1), PendingQueue()
+    backfills = Backfills(Backfill(Bounds(kept=hour)))
+    cycles = Cycles(pending, backfills, access=access)
+    snapshots = make_snapshots(hub=make_cluster(1, 8, foreign=4).snapshot())
+    large = make_record(gang=make_gang(cpu=8000), queue=queue, blocked_since=at(-7200))
+    pending.put(large)
+    for hours in (0, 1):
+        cycles.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, hour, at(3600 * hours))
+    assert backfills.debts.resting_rooms == {"default": at(7200)}
+
+    pending.remove(large.uid)
+    cycles.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, hour, at(3601))
+    pending.put(make_record(name="small", queue=queue))
+    cycles.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, hour, at(7200))
+    assert backfills.debts.resting_rooms == {}
