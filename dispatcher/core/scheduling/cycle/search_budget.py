@@ -102,7 +102,7 @@ class SearchBudget:
         return self._most // (len(self._first) + 1)
 
     def admits(self, record: Record) -> bool:
-        """True if the gang is to be decided in this cycle. Then `settle` is to be called after its decision."""
+        """True if the gang is to be decided in this cycle. Then `settle` must follow, or `close` without a decision."""
         cost, namespace, uid = self._cost_of(record), record.namespace, record.uid
         if cost <= CHEAP or uid in self._open:
             return True
@@ -133,6 +133,17 @@ class SearchBudget:
         if more and record.uid not in self._open and self._cost_before(record) <= CHEAP:
             self._unexpected.add(record.namespace)
             self._unexpected_in_all += more
+
+    def is_open(self, record: Record) -> bool:
+        """True if a gang is admitted, counted with steps, and not decided yet."""
+        return record.uid in self._open
+
+    def close(self, record: Record) -> None:
+        """Take back that a gang is admitted: it may not be decided in this cycle. Steps that are noted count."""
+        cost = self._open.pop(record.uid, None)
+        if cost is not None:
+            self._spend(record.namespace, -cost)
+            self._rounds[record.namespace].discard(record.uid)
 
     def may_pass(self, record: Record) -> bool:
         """True if a strict queue may pass a gang that is not admitted: it was decided lately, and blocked no other."""

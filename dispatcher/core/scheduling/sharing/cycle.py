@@ -266,7 +266,7 @@ class QueueCycle:
         queued, now = self._facts.queued, self._facts.now
         late = [queued.gang(uid) for uid, each in queued.blocked.items() if is_late(each, self._forest, now)]
         late.sort(key=lambda each: rank(each, now))
-        late = [each for each in late if self._has_reservation(each.uid) or self._admits(each)]
+        late = [each for each in late if self._is_asked(each)]
         yield from self._renew_reservations(late)
         starved = [each for each in late if is_starved(each.record, self._forest, now)]
         waiting: list[PendingGang] = []
@@ -408,7 +408,7 @@ class QueueCycle:
 
     def _may_go(self, record: Record) -> bool:
         """True if some cluster of its queues accepts the gang, and would have room for it if it were empty."""
-        return bool(self._clusters.accepting(PendingGang(record)))
+        return self._asked(record, lambda: bool(self._clusters.accepting(PendingGang(record))))
 
     def _awaits_room(self, record: Record, sites: Sites) -> bool:
         """True if a gang has quota later, but for what is held back, and fits no cluster now."""
@@ -421,11 +421,14 @@ class QueueCycle:
         budget = self._budget
         if budget is None or not budget.needs_search(record):
             return question()
-        if not (self._has_reservation(record.uid) or budget.admits(record)):
+        has_place = self._has_reservation(record.uid) or budget.is_open(record)
+        if not (has_place or budget.admits(record)):
             return False
         before = steps_so_far(self._snapshots.values())
         answer = question()
         budget.note(record, steps_so_far(self._snapshots.values()) - before)
+        if not has_place:
+            budget.close(record)
         return answer
 
     def _has_quota(self, record: Record) -> bool:
@@ -492,6 +495,14 @@ class QueueCycle:
         if gang.is_by_clusters and budget.needs_search(gang.record) and self._clusters.is_refused(gang):
             return True  # by a search for a gang of its class before
         return budget.admits(gang.record)
+
+    def _is_asked(self, gang: PendingGang) -> bool:
+        """True if a late gang may get a reservation. A starved one is decided next: it needs a place in the budget.
+
+        One of a strict queue may stay behind the head, which costs nothing.
+        """
+        is_next = is_starved(gang.record, self._forest, self._facts.now)
+        return not is_next or self._has_reservation(gang.uid) or self._admits(gang)
 
     def _stop_at(self, gang: PendingGang) -> None:
         """Let the strict queues of a gang that is left out stop there, unless they may pass it."""

@@ -171,6 +171,25 @@ def test_gangs_that_need_a_search_for_victims_alone_are_bounded_too(budget: Sear
     assert most * QUESTION <= MOST + QUESTION
 
 
+def test_gang_that_is_asked_about_without_a_decision_costs_the_steps_of_the_question(
+    budget: SearchBudget,
+) -> None:
+    def asked(steps: int) -> int:
+        """The number of gangs of one namespace that are asked about."""
+        budget.begin()
+        found = 0
+        for each in many("tenant"):
+            if budget.admits(each):
+                budget.note(each, steps)
+                budget.close(each)
+                found += 1
+        return found
+
+    assert asked(CHEAP) == 50
+    assert not budget.has_left_out
+    assert asked(QUESTION) * QUESTION == MOST
+
+
 # --- cycles ----------------------------------------------------------------------------------------------------
 
 
@@ -306,6 +325,16 @@ def test_strict_queue_passes_all_gangs_of_a_class_of_which_one_search_says_that_
     alike = [record_of("tenant", number, WAITING[0].gang, number + 1) for number in range(20)]
     (told,), _ = in_one_queue(SearchBudget(3_000, 1_500), [12], alike, QueueingStrategy.STRICT_FIFO)
     assert told == {each.name for each in alike}
+
+
+@pytest.mark.parametrize("plan", [in_one_queue, over_queues])
+def test_former_heads_of_a_strict_queue_cost_the_head_nothing(plan: Plan) -> None:
+    """They have been the head for longer than the starvation bound, until a gang of higher priority came that fits."""
+    former = [replace(each, blocked_since=at(-7200)) for each in WAITING[:COSTLY]]
+    head = replace(record_of("tenant", 50, gang_of(100, 101), enqueue_seq=98), priority=5)
+    budget = SearchBudget(3_000, 1_500)
+    told, _ = plan(budget, [12], [*former, head], policy=QueueingStrategy.STRICT_FIFO)
+    assert head.name in told[0]
 
 
 def test_other_queue_does_not_pay_for_the_searches_of_a_strict_one() -> None:
