@@ -33,6 +33,12 @@ def hub() -> tuple[Cache, CapacityLedger]:
     return Cache({"hub": ledger}), ledger
 
 
+def each_in_a_slice() -> Slices:
+    """Slices that end after each item: then other tasks run."""
+    clock = count()
+    return Slices(lambda: next(clock) * SLICE_SECONDS)
+
+
 @pytest.mark.parametrize("phase", Phase)
 def test_capacity_is_reserved_exactly_in_the_phases_that_hold_it(phase: Phase) -> None:
     cache, ledger = hub()
@@ -219,14 +225,40 @@ async def test_ledger_that_is_new_is_charged_with_all_that_is_there_and_no_other
     cache.put(dispatched(make_record(name="b"), "west"))
     cache.put(make_record(name="c"))
     ledgers["east"] = CapacityLedger()
-    await cache.charge_anew("east", Slices(lambda: 0.0))
+    await cache.charge_anew("east", each_in_a_slice())
     assert {name: ledger.free() for name, ledger in ledgers.items()} == {
         name: Resources({"cpu": -1000}) for name in ("east", "west")
     }
     ledgers["east"] = CapacityLedger()
-    await cache.charge_anew("east", Slices(lambda: 0.0))
-    await cache.charge_anew("east", Slices(lambda: 0.0))
+    await cache.charge_anew("east", each_in_a_slice())
+    await cache.charge_anew("east", each_in_a_slice())
     assert ledgers["east"].free() == Resources({"cpu": -1000})
+
+
+async def test_records_that_are_put_while_a_ledger_is_charged_anew_are_charged_once() -> None:
+    ledgers = {"east": CapacityLedger(), "west": CapacityLedger()}
+    cache = Cache(ledgers)
+    first, second, third, fourth = (dispatched(make_record(name=name)) for name in "abcd")
+    cache.load([first, second, third, fourth])
+    ledgers["east"] = CapacityLedger()
+
+    async def change() -> None:
+        assert ledgers["east"].free() == Resources({"cpu": -1000})  # the first is charged, the others are not
+        for each in (first, second):
+            cache.put(removal.abandon(each, "it is lost", at(2)).after)
+        cache.put(run_changes.created(third, (), at(2)).after)
+        back = run_changes.withdraw(fourth, "silent", at(9), at(2)).after
+        for each in (back, dispatched(back, "west"), dispatched(make_record(name="new"))):
+            cache.put(each)
+
+    changing = asyncio.create_task(change())
+    await cache.charge_anew("east", each_in_a_slice())
+    assert changing.done()
+    await changing
+    assert {name: ledger.free() for name, ledger in ledgers.items()} == {
+        "east": Resources({"cpu": -2000}),
+        "west": Resources({"cpu": -1000}),
+    }
 
 
 async def test_gang_that_ended_while_its_cluster_was_away_is_not_charged_later() -> None:
@@ -237,7 +269,7 @@ async def test_gang_that_ended_while_its_cluster_was_away_is_not_charged_later()
     del ledgers["east"]
     cache.put(removal.abandon(record, "it is lost", at(2)).after)
     ledgers["east"] = CapacityLedger()
-    await cache.charge_anew("east", Slices(lambda: 0.0))
+    await cache.charge_anew("east", each_in_a_slice())
     assert ledgers["east"].free() == NOTHING
 
 
@@ -292,19 +324,37 @@ async def test_withheld_record_is_not_queued_until_it_is_released() -> None:
     cache.load([first, second])
     turns = []
     for withheld in (["uid-0", "uid-2", "uid-of-nobody"], ["uid-1"], []):
-        await cache.withhold(withheld, Slices(lambda: 0.0))
+        await cache.withhold(withheld, each_in_a_slice())
         cache.put(third)
         turns.append(sorted(record.uid for record in cache.queued()))
     assert turns == [["uid-1"], ["uid-0", "uid-2"], ["uid-0", "uid-1", "uid-2"]]
 
 
+async def test_records_that_are_put_while_others_are_withheld_or_released_are_queued_correctly() -> None:
+    cache, _ = hub()
+    records = [make_record(uid=f"uid-{number}") for number in range(4)]
+    cache.load(records)
+    await cache.withhold(["uid-0", "uid-1", "uid-2"], each_in_a_slice())
+    changed = [replace(each, version=9) for each in (*records[1:], make_record(uid="uid-4"))]
+
+    async def change() -> None:
+        for each in (replace(records[0], phase=Phase.DELETED), *changed):
+            cache.put(each)
+
+    changing = asyncio.create_task(change())
+    await cache.withhold(["uid-2", "uid-3"], each_in_a_slice())
+    assert changing.done()
+    await changing
+    assert sorted(cache.queued(), key=lambda each: each.uid) == [changed[0], changed[-1]]
+
+
 async def test_withheld_record_is_charged_as_any_other() -> None:
     cache, ledger = hub()
     running = make_record(Phase.RUNNING)
-    await cache.withhold([running.uid], Slices(lambda: 0.0))
+    await cache.withhold([running.uid], each_in_a_slice())
     cache.put(running)
     assert ledger.free() == Resources({"cpu": 7000})
-    await cache.withhold([], Slices(lambda: 0.0))
+    await cache.withhold([], each_in_a_slice())
     assert list(cache.queued()) == []
 
 
@@ -363,8 +413,7 @@ async def test_growing_gangs_are_read_while_other_tasks_run() -> None:
     async def end_one() -> None:
         cache.put(replace(record, phase=Phase.DELETING))
 
-    ending, clock = asyncio.create_task(end_one()), count()
-    slices = Slices(lambda: next(clock) * SLICE_SECONDS)  # each gang takes a slice
-    growing = await cache.growing(lambda record: record.name != "ray-2", slices)
+    ending = asyncio.create_task(end_one())
+    growing = await cache.growing(lambda record: record.name != "ray-2", each_in_a_slice())
     await ending
     assert [each.record.name for each in growing] == ["ray-0", "ray-1", "ray-3"]
