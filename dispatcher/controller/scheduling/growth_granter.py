@@ -109,9 +109,8 @@ class GrowthGranter:
     ) -> Steps[list[Grant]]:
         """The decisions, on the gangs and queues of this moment; the steps read nothing of the cache."""
         backfills, queued, rules = self._cache.backfills, list(self._cache.queued()), queues.selected
-        is_declared, defaults = rules.forest.is_declared, rules.forest.defaults
         facts = GrantFacts(
-            rules.forest if is_declared else None,
+            rules.forest,
             (),
             WaitingGangs(),
             now,
@@ -119,10 +118,8 @@ class GrowthGranter:
             rules.usage,
             QuotaReservations.of(backfills.quota.state).at(now),
             rules.namespaces,
-            defaults.starvation_bound,
-            defaults.strategy,
         )
-        active = self._active.active_in_steps(snapshots) if is_declared else None
+        active = self._active.active_in_steps(snapshots) if rules.forest.is_declared else None
         return _grants_in_steps(growing, facts, queued, active, snapshots)
 
     def _still_right(

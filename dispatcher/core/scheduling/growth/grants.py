@@ -57,7 +57,7 @@ from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import ACTIVE, Change, Record
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
 from dispatcher.core.queues.access import why_not_served
-from dispatcher.core.queues.forest import Defaults, Forest
+from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Elastic, QueueingStrategy, StopPolicy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
@@ -90,7 +90,11 @@ from dispatcher.core.scheduling.sharing.gangs import (
     leaving_by_cluster,
 )
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger, now_and_later
-from dispatcher.core.scheduling.sharing.quota_reservations import NO_QUOTA_RESERVATIONS, QuotaReservations
+from dispatcher.core.scheduling.sharing.quota_reservations import (
+    NO_QUOTA_RESERVATIONS,
+    QuotaReservations,
+    first_place,
+)
 from dispatcher.core.scheduling.sharing.refusals import Refusals
 from dispatcher.core.scheduling.sharing.turns import Turns
 
@@ -151,12 +155,12 @@ class Growing(Struct, frozen=True):
 class GrantFacts(Struct, frozen=True):
     """The facts of a pass besides the clusters.
 
-    `forest` is None without declared queues. `active` are all gangs that hold capacity. `reservations` are the backfill
+    `active` are all gangs that hold capacity; without declared queues none is needed. `reservations` are the backfill
     reservations of capacity by uid, `quota` those of quota. `usage` is the recent use of each namespace, `namespaces`
-    are their labels. `starvation_bound` and `strategy` are those of a hub without declared queues.
+    are their labels.
     """
 
-    forest: Forest | None
+    forest: Forest
     active: Sequence[ActiveGang]
     waiting: WaitingGangs
     now: datetime
@@ -164,18 +168,11 @@ class GrantFacts(Struct, frozen=True):
     usage: RecentUse = field(default_factory=dict)
     quota: QuotaReservations = NO_QUOTA_RESERVATIONS
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    starvation_bound: timedelta = Defaults().starvation_bound
-    strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
 
     def rules_of(self, record: Record) -> tuple[timedelta, bool]:
         """The time for which growth of a gang may wait behind others, and whether its queue is StrictFIFO."""
-        place = None if self.forest is None else self.forest.places.get(record.queue)
-        bound, strategy = (
-            (self.starvation_bound, self.strategy)
-            if place is None
-            else (place.starvation_bound, place.strategy)
-        )
-        return bound, strategy is QueueingStrategy.STRICT_FIFO
+        rules = first_place(record, self.forest) or self.forest.defaults
+        return rules.starvation_bound, rules.strategy is QueueingStrategy.STRICT_FIFO
 
 
 class Grant(Struct, frozen=True):
@@ -247,9 +244,9 @@ def _pause_before(known: GrowthRequest | None, request: GrowthRequest | None) ->
     return None if known.message == one_line(request.message) else LEAST_BETWEEN_MESSAGES
 
 
-def goes_first(record: Record, forest: Forest | None) -> bool:
+def goes_first(record: Record, forest: Forest) -> bool:
     """True if the growth of a gang is decided before the gangs that wait in its queue."""
-    place = forest.places.get(record.queue) if forest is not None else None
+    place = first_place(record, forest)
     return place is not None and place.elastic is Elastic.FIRST
 
 
@@ -269,7 +266,7 @@ def decide_in_steps(
             asking.update((hosts[0].uid, (growth, hosts)) for hosts in slices_of(growth.waiting))
             yield
     if asking:
-        quota = None if facts.forest is None else (yield from _quota_in_steps(facts.forest, facts))
+        quota = (yield from _quota_in_steps(facts)) if facts.forest.is_declared else None
         grants = _GrantCycle(facts, snapshots, quota)
         yield from grants.find_first(each.record for each in gangs)
         turns = yield from grants.turns_in_steps([(each.record, hosts) for each, hosts in asking.values()])
@@ -297,7 +294,7 @@ def still_fitting(
     kept for other gangs does not count again. Grants are taken from `snapshots`.
     """
     gangs = {each.record.uid: each for each in growing}
-    cycle = _GrantCycle(GrantFacts(None, (), WaitingGangs(), now), snapshots, None)
+    cycle = _GrantCycle(GrantFacts(Forest.undeclared(), (), WaitingGangs(), now), snapshots, None)
 
     def again(grant: Grant) -> Grant | None:
         is_right = not grant.pods or cycle.takes(grant, _Growth(gangs[grant.record.uid]))
@@ -401,7 +398,7 @@ class _GrantCycle:
     ) -> None:
         self._facts = facts
         self._snapshots = snapshots
-        leaving = {} if facts.forest is None else leaving_by_cluster(facts.active)
+        leaving = leaving_by_cluster(facts.active)
         # Growth needs room that is there: no request for capacity covers it.
         self._rooms = {
             name: ClusterRoom(
@@ -496,9 +493,8 @@ class _GrantCycle:
 
     def _may_take(self, record: Record, room: ClusterRoom) -> bool:
         """True if a cluster accepts a waiting gang and would have room for it if it were empty."""
-        forest = self._facts.forest
-        if forest is not None and has_members(self._snapshots):
-            selector = forest.clusters_of(record.leaves)
+        if has_members(self._snapshots):
+            selector = self._facts.forest.clusters_of(record.leaves)
             if not selector.matches(room.snapshot.labels):
                 return False
         return self._accepts(record, room) and fits_in_empty(record.gang, room.snapshot.capacity)
@@ -512,8 +508,8 @@ class _GrantCycle:
         if closed is not None:
             return _Refusal(closed.reason, f"cluster {room.name}: {closed.message}")
         forest = self._facts.forest
-        for leaf in record.leaves if forest is not None else ():
-            place = forest.places.get(leaf) if forest is not None else None
+        for leaf in record.leaves if forest.is_declared else ():
+            place = forest.places.get(leaf)
             if place is None:
                 return _Refusal(QUEUE_NOT_FOUND, f"there is no valid queue {leaf}")
             if place.stop_policy is not StopPolicy.NONE:
@@ -530,7 +526,7 @@ class _GrantCycle:
         forest = self._facts.forest
         if goes_first(record, forest):
             return None
-        queue = record.queue if forest is not None else ONE_QUEUE
+        queue = record.queue if forest.is_declared else ONE_QUEUE
         created = asked_at(record, pod, self._facts.now)
         bound, is_strict = self._facts.rules_of(record)
         is_late = self._facts.now - created >= bound
@@ -547,7 +543,7 @@ class _GrantCycle:
         if not before:
             return None
         first = min(before, key=_by_age)
-        where = f" in queue {first.queue}" if forest is not None else ""
+        where = f" in queue {first.queue}" if forest.is_declared else ""
         return _Refusal(GROWTH_BEHIND_GANG, f"{first.key} was queued before{where}, and waits")
 
     def _take(self, growth: _Growth, hosts: Hosts, room: ClusterRoom) -> _Refusal | None:
@@ -643,8 +639,8 @@ class _Quota:
                 self.later.hold(hold)
 
 
-def _quota_in_steps(forest: Forest, facts: GrantFacts) -> Steps[_Quota]:
-    now, later = yield from now_and_later(forest, facts.active)
+def _quota_in_steps(facts: GrantFacts) -> Steps[_Quota]:
+    now, later = yield from now_and_later(facts.forest, facts.active)
     return _Quota(facts, now, later)
 
 

@@ -57,7 +57,7 @@ class WaitingGangs(Struct):
     def of(
         cls,
         records: Iterable[Record],
-        forest: Forest | None,
+        forest: Forest,
         now: datetime,
         reservations: Mapping[str, Reservation] | None = None,
     ) -> Steps[WaitingGangs]:
@@ -67,20 +67,20 @@ class WaitingGangs(Struct):
             for record in part:
                 if is_eligible(record, now):
                     found._add(record, forest, now)
-                if forest is None and record.uid in kept_for:
+                if not forest.is_declared and record.uid in kept_for:
                     found.starved.append(record)
             yield
         found.promised.sort(key=lambda each: rank(each, now))
         found.starved.sort(key=lambda each: rank(each, now))
         return found
 
-    def _add(self, record: Record, forest: Forest | None, now: datetime) -> None:
+    def _add(self, record: Record, forest: Forest, now: datetime) -> None:
         reason = record.pending.reason if record.pending else ""
         if reason in WAITS_FOR_QUOTA or reason in _ROOM:
             kind = reason in WAITS_FOR_QUOTA, record.requirements
-            for queue in record.leaves if forest is not None else (ONE_QUEUE,):
+            for queue in record.leaves if forest.is_declared else (ONE_QUEUE,):
                 _keep_oldest(self.oldest.setdefault(queue, {}), kind, record)
-        if forest is None:
+        if not forest.is_declared:
             return
         if reason in _ROOM_ALONE:
             _keep_oldest(self.for_room, (record.leaves, record.shape), record)

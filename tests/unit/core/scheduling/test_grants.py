@@ -117,7 +117,8 @@ class Hub:
                 uid = f"{record.name}-{number + 1}"
                 ledger.set_pod(Pod(uid, CPU * cpu, owner=record.uid, gate=gate, can_be_gated=True))
             growing.append(Growing.of(record, ledger))
-        forest = None if self.queues is None else Forest.of(self.queues, Defaults(access=self.access))
+        defaults = Defaults(access=self.access)
+        forest = Forest.undeclared(defaults) if self.queues is None else Forest.of(self.queues, defaults)
         active = [found for each in holders if (found := active_gang(each, is_unreachable=False)) is not None]
         known = incremental.run(WaitingGangs.of(list(queued), forest, at(self.seconds), self.reservations))
         facts = GrantFacts(
@@ -451,7 +452,7 @@ def test_only_growth_of_queues_that_say_so_goes_first() -> None:
     assert goes_first(ray(queue="a"), first)
     assert not goes_first(ray(queue="b"), first)
     assert not goes_first(ray(queue="gone"), first)
-    assert not goes_first(ray(queue="a"), None)
+    assert not goes_first(ray(queue="a"), Forest.undeclared())
 
 
 def test_growth_takes_no_capacity_of_a_backfill_reservation() -> None:

@@ -10,6 +10,7 @@ from dispatcher.core.model import incremental
 from dispatcher.core.model.growth import GatedPod
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.growth.grants import GrantFacts, Growing, decide_in_steps, still_fitting
@@ -51,7 +52,7 @@ def test_grant_is_left_out_if_its_room_is_gone_and_one_without_pods_never(
     now: Mapping[str, ClusterSnapshot], left: list[str]
 ) -> None:
     gangs = [asking(name) for name in ("a", "b", "c")]
-    facts = GrantFacts(None, [], WaitingGangs(), at(200))
+    facts = GrantFacts(Forest.undeclared(), [], WaitingGangs(), at(200))
     grants = incremental.run(decide_in_steps(gangs, facts, hub(4)))
     assert [len(each.pods) for each in grants] == [2, 2, 0]
     found = still_fitting(grants, gangs, now, at(201))

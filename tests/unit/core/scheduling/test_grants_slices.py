@@ -17,6 +17,7 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pods import Gate, Pod
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.growth.grants import Grant, GrantFacts, Growing, change_of, decide_in_steps
@@ -96,7 +97,7 @@ class Slices:
         ledger = self.ledger(records)
         growing = [Growing.of(each, ledger) for each in records]
         snapshots = {"hub": ClusterSnapshot("hub", ledger.snapshot())}
-        facts = GrantFacts(None, [], WaitingGangs(), at(200))
+        facts = GrantFacts(Forest.undeclared(), [], WaitingGangs(), at(200))
         grants = incremental.run(decide_in_steps(growing, facts, snapshots))
         return {each.record.name: each for each in grants}
 

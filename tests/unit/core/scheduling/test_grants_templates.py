@@ -15,6 +15,7 @@ from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, N
 from dispatcher.core.model.pods import Gate, Pod
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import Resources, sum_of
+from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.growth.grants import Grant, GrantFacts, Growing, change_of, decide_in_steps
@@ -115,7 +116,7 @@ class Zones:
         ledger = self.ledger(record)
         growing = Growing.of(record, ledger)
         snapshots = {"hub": ClusterSnapshot("hub", ledger.snapshot())}
-        facts = GrantFacts(None, [], WaitingGangs(), at(200))
+        facts = GrantFacts(Forest.undeclared(), [], WaitingGangs(), at(200))
         (grant,) = incremental.run(decide_in_steps([growing], facts, snapshots))
         return grant
 
@@ -259,7 +260,7 @@ class Ray:
         record = record or self.record
         ledger = self.ledger(record)
         snapshots = {"hub": ClusterSnapshot("hub", ledger.snapshot())}
-        facts = GrantFacts(None, [], WaitingGangs(), at(200))
+        facts = GrantFacts(Forest.undeclared(), [], WaitingGangs(), at(200))
         (grant,) = incremental.run(decide_in_steps([Growing.of(record, ledger)], facts, snapshots))
         return grant
 

@@ -23,6 +23,7 @@ from dispatcher.core.model.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.record import Growth, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
+from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue as QueueDeclaration
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
@@ -533,10 +534,12 @@ def test_grant_of_honest_growth_has_the_amounts_of_that_alone(pods: list[Pod]) -
     gate = Gate("team-a", "more", "2026-01-01T00:01:00Z")
     more = Pod("more", ONE, owner=record.uid, gate=gate, can_be_gated=True, template=TEMPLATE, base_pods=1)
     ledger = ledger_with(record, more, *pods)
-    waiting = incremental.run(WaitingGangs.of([], None, at(0), {}))
+    waiting = incremental.run(WaitingGangs.of([], Forest.undeclared(), at(0), {}))
     snapshots = {"hub": ClusterSnapshot("hub", ledger.snapshot())}
     growing = [Growing.of(record, ledger)]
-    (grant,) = incremental.run(decide_in_steps(growing, GrantFacts(None, (), waiting, at(0)), snapshots))
+    (grant,) = incremental.run(
+        decide_in_steps(growing, GrantFacts(Forest.undeclared(), (), waiting, at(0)), snapshots)
+    )
     if grant.pods:
         assert grant.amounts == sum_of(each.requests for each in grant.pods)
     assert grant.amounts.fits_in(ONE)
