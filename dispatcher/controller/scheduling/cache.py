@@ -139,19 +139,21 @@ class Cache:
 
         def look(uid: str) -> None:
             record = self._records.get(uid)
-            if record is not None and record.phase in ACTIVE and is_wanted(record):
-                found.extend(self._growing_of(record))
+            if record is not None and record.phase in ACTIVE:
+                found.extend(self._growing_of(record, is_wanted))
 
         with_gated = (uid for ledger in self._ledgers.values() for uid in ledger.with_gated())
         await slices.for_each(sorted({*self._requesting, *with_gated}), look)
         return found
 
-    def _growing_of(self, record: Record) -> list[Growing]:
-        """The growth of an active gang; none if it has none, or if that raises an exception (logged)."""
+    def _growing_of(self, record: Record, is_wanted: Callable[[Record], bool]) -> list[Growing]:
+        """The growth of an active gang; none if it has none or is not wanted, or if that raises (logged)."""
         ledger = self._ledgers.get(record.attempt.cluster) if record.attempt else None
         if ledger is None:
             return []
         try:
+            if not is_wanted(record):
+                return []
             growing = Growing.of(record, ledger)
             return [growing] if record.growth_request is not None or growing.has_waiting else []
         except Exception as error:  # noqa: BLE001  # one gang must not end the pass of the others

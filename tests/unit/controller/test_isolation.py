@@ -17,7 +17,7 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
-from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim
+from dispatcher.core.queues.queue import Elastic, Preemption, Queue, Quota, Reclaim
 from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cycle.isolation import BARRED_FOR
 from dispatcher.core.status.outlook import positions
@@ -29,7 +29,7 @@ from tests.unit.controller import injection
 from tests.unit.controller.injection import injected
 from tests.unit.controller.test_scheduler import dispatch_of
 from tests.unit.controller.test_scheduler_growth import TakenMeanwhile, ask, ray
-from tests.unit.controller.test_scheduler_queues import is_woken, scheduler_of
+from tests.unit.controller.test_scheduler_queues import is_woken, put, scheduler_of
 from tests.unit.controller.world import World, world_of
 
 QUEUES = (
@@ -227,6 +227,21 @@ async def test_exception_about_the_growth_of_one_gang_stops_no_other_growth(
         await one._cycle_safely()  # noqa: SLF001  # the loop's body
     assert world.record(honest.uid).grown == Resources({"cpu": 1000})
     assert world.record(tenant.uid).grown == NOTHING
+    assert {each["appwrapper"] for each in logs if each["event"] == "internal_error"} == {tenant.uid}
+
+
+async def test_exception_about_the_growth_of_one_gang_delays_no_other_that_goes_before_the_cycle(
+    world: World,
+) -> None:
+    tenant, honest = ray(world, name="tenant"), ray(world, name="honest")
+    for each in (tenant, honest):
+        ask(world, each, 1)
+    put(world, "waits", 4, "default")  # takes all that is left unless growth goes first
+    one = scheduler_of(world, (Queue("default", None, {"cpu": Quota(8000)}, elastic=Elastic.FIRST),))
+    goes_first = "dispatcher.core.scheduling.growth.grants.goes_first"
+    with capture_logs() as logs, injected(injection.Gang(tenant, raising=goes_first)):
+        await one._cycle_safely()  # noqa: SLF001  # the loop's body
+    assert world.record(honest.uid).grown == Resources({"cpu": 1000})
     assert {each["appwrapper"] for each in logs if each["event"] == "internal_error"} == {tenant.uid}
 
 
