@@ -12,7 +12,7 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Access, QueueingStrategy
 from dispatcher.core.scheduling.cycle.gang_class import key_of
-from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Outcome
+from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Outcome, Placed
 from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
 from dispatcher.core.scheduling.cycle.search_budget import SearchBudget
 from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills
@@ -37,12 +37,16 @@ def plan(
 ) -> list[Outcome]:
     """One outcome for each record of `queue`, which is in order; `starved` are the uids past the starvation bound.
 
-    Without `reservations`, new ones begin. The demand of placed gangs is taken from the snapshots.
+    Without `reservations`, new ones begin. The demand of placed gangs is taken from the snapshots. The outcomes are in
+    the order of the records, and so are the dispatches, those of starved gangs first: fails if they are not.
     """
     records = {each.uid: each for each in queue}
     in_turn = [_in_turn(each, number, now, starved) for number, each in enumerate(records.values())]
     outcomes = cycle_over(in_turn, snapshots, rules(policy, BOUND, access), now, reservations=reservations)
     numbers = {uid: number for number, uid in enumerate(records)}
+    first = starved if policy is QueueingStrategy.BEST_EFFORT_FIFO else ()
+    placed = [each.record.uid for each in outcomes if isinstance(each, Placed)]
+    assert placed == sorted(placed, key=lambda uid: (uid not in first, numbers[uid]))
     outcomes.sort(key=lambda each: numbers[each.record.uid])
     return [replace(each, record=records[each.record.uid]) for each in outcomes]
 
