@@ -27,6 +27,7 @@ from dispatcher.core.lifecycle.record_change import (
     live_attempt,
     new_condition,
     unknown_class,
+    with_failure,
     with_false,
     with_true,
 )
@@ -282,14 +283,14 @@ def _first(submission: Submission, cause: Cause, now: datetime, **fields: object
 
 @at_latest_time
 def end_missed_attempt(record: Record, message: str, now: datetime) -> Change:
-    """Ends an attempt that was over before the database was restored; its outcome is unknown."""
+    """Ends an attempt that was over before the database was restored: how is unknown, also how a pod failed."""
     attempt = replace(live_attempt(record), ended_at=now, outcome="missed")
     return change_by(
         record,
         Cause.FOUND_ENDED,
         now,
         note=message,
-        conditions=after_requeue(record.conditions, now),
+        conditions=with_failure(after_requeue(record.conditions, now), None),
         reason="",
         message="",
         unhealthy=None,
@@ -343,14 +344,17 @@ def _recall(
     now: datetime,
     because: tuple[str, str] = ("", ""),
 ) -> Change:
-    """Ends the attempt that the restored database has as live; `kept_until` counts only if there is one."""
+    """Ends the attempt that the restored database has as live; `kept_until` counts only if there is one.
+
+    How a pod of a later attempt failed is not known.
+    """
     attempt, is_kept = record.attempt, record.holds_capacity
     return change_by(
         record,
         cause,
         now,
         note=because[1],
-        conditions=with_false(conditions, ConditionType.SUSPENDED, now),
+        conditions=with_failure(with_false(conditions, ConditionType.SUSPENDED, now), None),
         reason=because[0],
         message=because[1],
         pending=None,

@@ -23,6 +23,7 @@ from dispatcher.core.lifecycle.record_change import (
     in_short,
     live_attempt,
     noted_warning,
+    with_failure,
     with_false,
     with_finished,
     with_true,
@@ -326,8 +327,12 @@ def begin_attempt(
     assignment: Assignment = ASSIGNED_NOWHERE,
     provisioning: Provisioning | None = None,
 ) -> Change:
-    """Starts attempt `number` in `cluster`; `provisioning` is its request for capacity, if it needs one."""
+    """Starts attempt `number` in `cluster`; `provisioning` is its request for capacity, if it needs one.
+
+    From now on, nothing is said of a pod that failed in an earlier attempt.
+    """
     conditions = with_true(conditions, ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE)
+    conditions = with_failure(conditions, None)
     if record.condition(ConditionType.BACKOFF):
         conditions = with_false(conditions, ConditionType.BACKOFF, now)
     return change_by(

@@ -145,7 +145,7 @@ def with_false(conditions: Iterable[Condition], type_: ConditionType, now: datet
 
 
 def with_failure(conditions: Iterable[Condition], failure: PodFailure | None) -> tuple[Condition, ...]:
-    """The conditions with how a pod failed after the dispatch; the next dispatch makes the condition anew."""
+    """The conditions with how a pod failed after the dispatch; None from the beginning of the next attempt on."""
     return tuple(
         replace(known, failure=failure) if known.type is ConditionType.DISPATCHED else known
         for known in conditions

@@ -78,7 +78,7 @@ ACTIVE: frozenset[Phase] = frozenset({Phase.DISPATCHED, Phase.RUNNING, Phase.RUN
 class Condition(Struct, frozen=True):
     """A condition: `since` is the last change of `status`, `updated` that of `status`, `reason` or `message`.
 
-    `failure` is how a pod failed after the dispatch that the condition Dispatched is about; others have none.
+    `failure` is how a pod of the latest attempt failed; only the condition Dispatched may have one.
     """
 
     type: ConditionType
@@ -443,7 +443,7 @@ class Record(Struct, frozen=True):
 
     @property
     def failure(self) -> PodFailure | None:
-        """How a pod of its latest dispatch failed; None if the gang ended otherwise, or goes on."""
+        """How a pod of its latest attempt failed; None if that attempt ended otherwise, or is not over."""
         dispatched = self.condition(ConditionType.DISPATCHED)
         return dispatched.failure if dispatched else None
 

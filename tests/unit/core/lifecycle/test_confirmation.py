@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
 from dispatcher.core.kinds.completion import CompletionRule
-from dispatcher.core.lifecycle import queue_changes, removal, run_changes
+from dispatcher.core.lifecycle import first_changes, provisioning, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.confirmation import (
     Complaint,
     Evidence,
@@ -22,9 +24,11 @@ from dispatcher.core.lifecycle.confirmation import (
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.step import Act, Do, ObservedState
+from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.pods import PodCounts, PodFailure
-from dispatcher.core.model.record import Phase
-from tests.builders import at, make_gang, make_policy, make_record
+from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.record import Change, Phase, Record
+from tests.builders import QUEUED_CLASS, at, make_gang, make_policy, make_record
 
 RUNNING = make_record(Phase.RUNNING)
 DISPATCHED = make_record(Phase.DISPATCHED, gang=make_gang(2))
@@ -137,6 +141,14 @@ def test_pause_of_an_eviction_is_not_negative() -> None:
 OUT_OF_MEMORY = PodFailure("train-0", "main", 137, "OOMKilled", "a secret")
 FAILED_FIRST = "failed first: container main of pod train-0, exit code 137, OOMKilled"
 BARE = "Pod a/train-0 failed: container main exited with code 137"
+OUT_OF_MEMORY_EVICTED = end_of_attempt(
+    RUNNING,
+    Do(Act.REQUEUE, words.FOUND_FAILED_PODS, "failed pods: 1"),
+    LifecyclePolicy(),
+    "",
+    at(60),
+    OUT_OF_MEMORY,
+).after
 
 
 @pytest.mark.parametrize(
@@ -177,11 +189,51 @@ def test_failed_pod_is_named_and_its_termination_message_is_in_no_message(
     assert not any("secret" in each for each in said)
 
 
-def test_next_dispatch_forgets_how_the_last_one_failed() -> None:
-    decision = Do(Act.REQUEUE, words.FOUND_FAILED_PODS, "failed pods: 1")
-    evicted = end_of_attempt(RUNNING, decision, LifecyclePolicy(), "", at(60), OUT_OF_MEMORY).after
-    queued = removal.removed(evicted, at(61)).after
-    again = queue_changes.dispatch(queued, "hub", at(99)).after
+def test_next_attempt_forgets_how_a_pod_of_the_last_one_failed() -> None:
+    queued = removal.removed(OUT_OF_MEMORY_EVICTED, at(61)).after
+    assert queued.failure == OUT_OF_MEMORY
+    assert queue_changes.dispatch(queued, "hub", at(99)).after.failure is None
+    assert first_changes.take_over(queued, "hub", 7, at(99)).after.failure is None
 
-    assert (queued.failure, again.failure) == (OUT_OF_MEMORY, OUT_OF_MEMORY)
-    assert run_changes.created(again, (), at(100)).after.failure is None
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(lambda record: run_changes.refuse_creation(record, (), "no", at(100)), id="refused"),
+        pytest.param(
+            lambda record: run_changes.postpone_creation(record, (), "quota", at(150), at(100)),
+            id="postponed",
+        ),
+        pytest.param(lambda record: removal.lose(record, "east is away", at(100)), id="cluster-lost"),
+        pytest.param(
+            lambda record: provisioning.fail(
+                replace(record, provisioning_failures=3), "no nodes", has_other_cluster=False, now=at(100)
+            ),
+            id="no-capacity",
+        ),
+        pytest.param(
+            lambda record: run_changes.preempt(record, Reason.QUOTA_RECLAIMED, "for another", at(100), "uid"),
+            id="preempted",
+        ),
+    ],
+)
+def test_attempt_that_ends_before_its_creation_shows_no_failed_pod_of_an_earlier_one(
+    end: Callable[[Record], Change],
+) -> None:
+    queued = removal.removed(OUT_OF_MEMORY_EVICTED, at(61)).after
+    waits = queue_changes.dispatch(queued, "hub", at(99), assignment=Assignment(provisioning=QUEUED_CLASS))
+    assert end(waits.after).after.failure is None
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(lambda record: first_changes.complete_missed(record, None, at(100)), id="completed"),
+        pytest.param(lambda record: first_changes.fail_missed(record, "r", "m", None, at(100)), id="failed"),
+        pytest.param(lambda record: first_changes.end_missed_attempt(record, "m", at(100)), id="ended"),
+    ],
+)
+def test_restored_record_of_an_attempt_that_ended_otherwise_shows_no_failed_pod(
+    step: Callable[[Record], Change],
+) -> None:
+    assert step(OUT_OF_MEMORY_EVICTED).after.failure is None
