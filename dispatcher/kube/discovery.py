@@ -97,12 +97,17 @@ class Discovery:
             return await self.find(api_version, kind)
         except errors.NotFound:
             for other in await self._other_versions(api_version):
-                found = self._kinds.get((other, kind)) or await self._loaded(other, kind)
+                found = self._kinds.get((other, kind)) or await self.loaded(other, kind)
                 if found is not None:
                     return found
             raise
 
-    async def _loaded(self, api_version: str, kind: str) -> Kind | None:
+    def known(self, api_version: str, kind: str) -> Kind | None:
+        """The kind if it was found before; asks nobody."""
+        return self._kinds.get((api_version, kind))
+
+    async def loaded(self, api_version: str, kind: str) -> Kind | None:
+        """The kind by a new list of its group and version; None if that lacks it. Raises `Unavailable`."""
         await self.load(api_version)
         return self._kinds.get((api_version, kind))
 

@@ -18,7 +18,7 @@ has pods. Meanwhile its pods belong to no AppWrapper. A look at all that are rem
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -28,6 +28,7 @@ from dispatcher.core.kinds.manifest import appwrapper_of, controller_of
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.api_calls import one_object
+from dispatcher.kube.bounds import Purpose
 from dispatcher.kube.client import JSON, METADATA, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 
@@ -57,6 +58,21 @@ rest. Kubernetes' garbage collector asks in the same way. Source:
 https://github.com/kubernetes/client-go/blob/master/metadata/metadata.go"""
 
 _log = log.get("owner_resolver")
+
+
+class HintReads:
+    """The reads for one answer that is only a hint: at most `most`, and none of a chain that led nowhere before."""
+
+    def __init__(self, most: int) -> None:
+        self.rootless: set[ObjectRef] = set()
+        """The objects of chains that led to no AppWrapper."""
+        self._left = most
+
+    def take(self) -> None:
+        """Count a read; raises `Unavailable` if none is left."""
+        if not self._left:
+            raise errors.Unavailable("no more objects are read for an answer that is only a hint")
+        self._left -= 1
 
 
 class _Rootless(Struct, frozen=True):
@@ -154,12 +170,24 @@ class OwnerResolver:
             self._asked.add(controller)
             self._questions.put_nowait(controller)
 
-    async def root_of(self, ref: ObjectRef) -> str:
+    async def root_of(self, ref: ObjectRef, reads: HintReads | None = None) -> str:
         """The uid of the AppWrapper that the chain of controllers of an object leads to; `NOBODY` if to none.
 
-        Costs a read for each object of the chain that is not known. Raises `ClusterError`.
+        Costs a read for each object of the chain that is not known. With `reads` each of them is only a hint, and
+        counted there. Raises `ClusterError`.
         """
-        return await self._climb(ref)
+        if reads is None:
+            return await self._climb(ref, self._find)
+        chain: list[ObjectRef] = []
+
+        async def find(each: ObjectRef) -> Json:
+            chain.append(each)
+            return await self._find_as_hint(each, reads)
+
+        root = await self._climb(ref, find)
+        if root == NOBODY and len(chain) < LONGEST_CHAIN:  # the rest of a longer chain was not read
+            reads.rootless.update(chain)
+        return root
 
     async def run(self) -> None:
         """Resolve until cancelled; `on_resolved` gets the uid of each resolved object."""
@@ -172,7 +200,7 @@ class OwnerResolver:
         while True:
             ref = await self._questions.get()
             try:
-                self._settle(ref, await self._climb(ref))
+                self._settle(ref, await self._climb(ref, self._find))
             except errors.ClusterError as error:
                 self._ask_later(ref, str(error))
             except errors.StoreError:
@@ -226,14 +254,14 @@ class OwnerResolver:
         _log.warning("owner_unknown", kind=ref.kind, name=ref.name, error=error, pause=pause)
         asyncio.get_running_loop().call_later(pause, self._questions.put_nowait, ref)
 
-    async def _climb(self, ref: ObjectRef) -> str:
+    async def _climb(self, ref: ObjectRef, find: Callable[[ObjectRef], Awaitable[Json]]) -> str:
         """The uid of the AppWrapper at the end of the chain; `NOBODY` if there is none."""
         for _ in range(LONGEST_CHAIN):
             root = self._roots.get(ref.uid)
             if root is not None:
                 return root
             try:
-                found = await self._find(ref)
+                found = await find(ref)
             except (errors.NotFound, errors.Forbidden):
                 return NOBODY  # for now the chain ends where nothing, or nothing we may read, is above
             if found["metadata"]["uid"] != ref.uid:
@@ -260,6 +288,20 @@ class OwnerResolver:
                 self._discovery.forget(kind)  # another version may be served by the next question
             raise
         return one_object(found, path)
+
+    async def _find_as_hint(self, ref: ObjectRef, reads: HintReads) -> Json:
+        """The object, only in the version of the reference, and without another try if that is forbidden."""
+        if ref in reads.rootless:
+            raise errors.NotFound(f"{ref.kind} {ref.namespace}/{ref.name} led to no AppWrapper a moment ago")
+        kind = self._discovery.known(ref.api_version, ref.kind)
+        if kind is None:
+            reads.take()
+            kind = await self._discovery.loaded(ref.api_version, ref.kind)
+        if kind is None:
+            raise self._discovery.not_served(ref.api_version, ref.kind)
+        path = kind.path(ref.namespace, ref.name)
+        reads.take()
+        return one_object(await self._client.get(path, accept=_ACCEPT, purpose=Purpose.HINT), path)
 
     def _appwrapper_named_by(self, ref: ObjectRef) -> str | None:
         """The uid of the AppWrapper that a reference names directly, else None."""

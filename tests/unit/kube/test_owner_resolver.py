@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,8 +18,11 @@ from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.objects.owner_resolver import (
     AGAIN_SECONDS,
     LONGEST_AGAIN_SECONDS,
+    LONGEST_CHAIN,
     MOST_AGAIN,
+    NOBODY,
     SWEEP_SECONDS,
+    HintReads,
     OwnerResolver,
 )
 from tests.builders import make_metadata
@@ -596,3 +600,17 @@ async def test_only_the_metadata_of_an_owner_is_asked_for(
         path=path("deployments", "web")
     )
     assert [each.headers["Accept"] for each in asked] == [f"{METADATA},{JSON}"] * 2
+
+
+async def test_object_in_a_chain_that_is_too_long_is_read_for_itself(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """Anybody may put a controller of others at the end of a chain that is not read to its end."""
+    serve(server)
+    chain = [*(ref("ReplicaSet", f"forged-{number}") for number in range(LONGEST_CHAIN - 1)), REPLICASET]
+    for each, above in pairwise(chain):
+        server.on("GET", path("replicasets", each.name), answer(owned(each.name, above)))
+    reads = HintReads(100)
+    async with owners_of(client) as (owners, _):
+        assert await owners.root_of(chain[0], reads) == NOBODY
+        assert await owners.root_of(REPLICASET, reads) == AW
