@@ -136,7 +136,7 @@ class OutlookKeeper:
                 begun = self._monotonic()
                 await self._safely(self.place_new)
                 pause = PAUSE_FACTOR * (self._monotonic() - begun)
-                await asyncio.sleep(min(max(pause, NEW_SECONDS), left))
+                await asyncio.sleep(min(max(pause, NEW_SECONDS), next_round - self._monotonic()))
 
     async def _safely(self, act: Callable[[], Awaitable[None]]) -> None:
         try:

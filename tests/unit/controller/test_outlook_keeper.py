@@ -348,3 +348,30 @@ async def test_keeper_that_runs_places_new_gangs_between_its_rounds() -> None:
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_round_begins_in_time_after_a_count_for_new_gangs_right_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pause after the count is longer than the time that is left."""
+    bench, rounds = Bench(), list[float]()
+    count = bench.keeper.place_new
+
+    async def renew() -> None:
+        rounds.append(monotonic())
+
+    async def count_slowly() -> None:
+        await count()
+        await asyncio.sleep(0.4)  # virtual
+
+    monkeypatch.setattr(bench.keeper, "renew", renew)
+    monkeypatch.setattr(bench.keeper, "place_new", count_slowly)
+    running = asyncio.create_task(bench.keeper.run())
+    try:
+        await asyncio.sleep(9)  # virtual
+        begins_to_wait(bench, 1)
+        await asyncio.sleep(12)
+        assert [each - rounds[0] for each in rounds] == pytest.approx([0, 10, 20], abs=0.1)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
