@@ -43,6 +43,7 @@ class Observer:
         cache: Cache,
         limits: Limits,
         pacing: Pacing,
+        choices: Pacing,
         members: Members,
         is_in_doubt: Callable[[str], bool],
     ) -> None:
@@ -53,6 +54,7 @@ class Observer:
         self._members = members
         self._is_in_doubt = is_in_doubt
         self._pacing = pacing
+        self._choices = choices
 
     def is_new(self, uid: str) -> bool:
         """True of an AppWrapper that intake has not queued or rejected yet."""
@@ -110,6 +112,7 @@ class Observer:
             unknown_class=self._limits.unknown_class(view, record) if view and is_undispatched else "",
             cut=self._limits.cut(view, record) if view and is_undispatched else "",
             notifications=self._limits.notifications(view) if view else None,
+            chosen_at=self._choices.last(uid, now),
             awaits=self._awaited(record, view),
             awaits_its_own=self._awaits_its_own(record, view),
             policy=policy,

@@ -28,6 +28,7 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.lifecycle.decision import decide
+from dispatcher.core.lifecycle.queue_changes import CHOSEN_EVERY
 from dispatcher.core.model.record import ACTIVE
 from dispatcher.core.status.outlook import Outlook
 from dispatcher.kube.objects.events import EventAbout
@@ -183,7 +184,8 @@ def compose(
 ) -> Reconciling:
     """The reconciler of a leader with all its parts."""
     informer, clusters, pacing = context.informer, context.clusters, Pacing()
-    observer = Observer(context, cache, limits, pacing, members, around.is_in_doubt)
+    choices = Pacing(CHOSEN_EVERY)
+    observer = Observer(context, cache, limits, pacing, choices, members, around.is_in_doubt)
     creator = Creator(
         context,
         cache,
@@ -194,7 +196,9 @@ def compose(
         gates_growth=around.gates_growth,
     )
     acts = Acts(context, intake, creator, pacing, around.offer, members)
-    results = Results(committer, informer, clusters, queue, pacing, around.wake_scheduler, context.now)
+    results = Results(
+        committer, informer, clusters, queue, pacing, choices, around.wake_scheduler, context.now
+    )
     status_writer = StatusWriter(
         informer,
         cache,

@@ -4,7 +4,7 @@ A step observes and acts on clusters, but it commits nothing and schedules nothi
 result to `Results.apply`.
 
 `Pacing` and `Withdrawals` limit how often the requests of a user, and approvals, are committed: each writes history.
-Users can patch in a loop.
+Users can patch in a loop. Other notifications have a pace of their own (`CHOSEN_EVERY`), which `decide` keeps.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.lifecycle.approvals import pause_after
+from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Change, Phase, Record
 
 FIRST_POLL_SECONDS: Final = 0.5
@@ -91,6 +92,7 @@ class Results:
         clusters: Mapping[str, Cluster],
         queue: WorkQueue,
         pacing: Pacing,
+        choices: Pacing,
         wake_scheduler: Callable[[], None],
         now: Callable[[], datetime],
     ) -> None:
@@ -99,6 +101,7 @@ class Results:
         self._clusters = clusters
         self._queue = queue
         self._pacing = pacing
+        self._choices = choices
         self._wake_scheduler = wake_scheduler
         self._now = now
         self._backoff = PollBackoff()
@@ -127,6 +130,8 @@ class Results:
             self._queue.add_later(change.after.uid, REFUSED_SECONDS)
             return None
         self._backoff.forget(record.uid)
+        if change.events[-1].cause == Cause.NOTIFICATIONS_CHANGED:
+            self._choices.note(record.uid, self._now())
         if record.phase is Phase.DELETED:
             self._informer.forget(record.uid)
         for cluster in self._clusters.values():
@@ -148,9 +153,13 @@ class Pacing:
 
     def wait(self, key: str, now: datetime) -> float:
         """Seconds until the next turn of this key; 0 if it may have one now."""
-        self._forget_past(now)
-        last = self._turns.get(key)
+        last = self.last(key, now)
         return (last + self._every - now).total_seconds() if last is not None else 0.0
+
+    def last(self, key: str, now: datetime) -> datetime | None:
+        """When the key had its last turn; None if it need not wait for the next one."""
+        self._forget_past(now)
+        return self._turns.get(key)
 
     def note(self, key: str, now: datetime) -> None:
         """Note that the key had a turn: a request of its user was committed."""
@@ -160,8 +169,7 @@ class Pacing:
 
     def had_turn(self, key: str, now: datetime) -> bool:
         """True if the key must wait for its next turn."""
-        self._forget_past(now)
-        return key in self._turns
+        return self.last(key, now) is not None
 
     def _forget_past(self, now: datetime) -> None:
         while self._turns and next(iter(self._turns.values())) + self._every <= now:

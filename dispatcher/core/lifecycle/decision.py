@@ -8,6 +8,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final, TypeGuard, assert_never
 
+from msgspec.structs import replace
+
 from dispatcher.api import conditions as words
 from dispatcher.api.clusterpolicies import OnClusterLost
 from dispatcher.api.conditions import ConditionType
@@ -36,9 +38,6 @@ from dispatcher.core.model.provisioning import Provisioning
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
-
-_FOLLOWING: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED, Phase.DISPATCHING, *ACTIVE})
-"""Phases in which other notifications are followed: there is more to come."""
 
 
 def decide(seen: ObservedState) -> Decision:
@@ -81,12 +80,18 @@ def _go_on(record: Record, seen: ObservedState) -> Decision:
 
 
 def _follow_choice(record: Record, seen: ObservedState, next_step: Decision) -> Decision:
-    """Notes other notifications, once there is nothing else to do; an AppWrapper that has ended keeps its own."""
+    """Notes other notifications, once there is nothing else to do; an AppWrapper that has ended keeps its own.
+
+    After each choice the next one waits for its turn, and the latest counts then.
+    """
     chosen = seen.notifications
-    if chosen is None or record.phase not in _FOLLOWING or not _rests(next_step):
+    if chosen is None or record.phase not in queue_changes.CHOOSING or not _rests(next_step):
         return next_step
     if str(chosen) == record.notifications:
         return next_step
+    due = seen.chosen_at + queue_changes.CHOSEN_EVERY if seen.chosen_at else seen.now
+    if seen.now < due:
+        return replace(next_step, until=min(due, next_step.until or due))
     change = queue_changes.choose_notifications(record, str(chosen), seen.now, chosen.problems)
     return Commit(change, follows_user=True)
 

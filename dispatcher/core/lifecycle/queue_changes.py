@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
-from typing import NamedTuple
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
+from dispatcher.api.notifications import Choices
 from dispatcher.api.selector import Selector
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle import ageing
@@ -34,7 +35,7 @@ from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
 from dispatcher.core.model.pending_reasons import AWAITING_RELEASE
 from dispatcher.core.model.potential import in_words
 from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import Attempt, Change, Condition, ObjectRef, Pending, Phase, Record
+from dispatcher.core.model.record import ACTIVE, Attempt, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 
 
@@ -276,6 +277,13 @@ def move(record: Record, queues: tuple[str, ...], now: datetime) -> Change:
     )
 
 
+CHOOSING: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED, Phase.DISPATCHING, *ACTIVE})
+"""Phases in which other notifications are followed: there is more to come."""
+
+CHOSEN_EVERY: Final = timedelta(minutes=1)
+"""The pause between two changes of a gang that only choose other notifications: users may patch in a loop."""
+
+
 @at_latest_time
 def choose_notifications(record: Record, chosen: str, now: datetime, problems: Sequence[str] = ()) -> Change:
     """Changes which notifications its annotation, or that of its namespace, chooses; `problems` are left out."""
@@ -287,6 +295,18 @@ def choose_notifications(record: Record, chosen: str, now: datetime, problems: S
         note=one_line("; ".join((note, *problems))),
         notifications=chosen,
     )
+
+
+def with_choice(change: Change, chosen: Choices | None) -> Change:
+    """A change of the phase with the latest choice of notifications, by which its own event is told.
+
+    So a choice that waits for its turn (`CHOSEN_EVERY`) is not lost when the gang starts, leaves or ends.
+    """
+    before, after = change.before, change.after
+    is_followed = before is not None and before.phase in CHOOSING and after.phase is not before.phase
+    if chosen is None or not is_followed or str(chosen) == after.notifications:
+        return change
+    return replace(change, after=replace(after, notifications=str(chosen)))
 
 
 @at_latest_time

@@ -75,6 +75,8 @@ class ObservedState(Struct, frozen=True):
     """A sentence about what the ceiling of its namespace cuts from the priority asked for; empty if nothing."""
     notifications: Choices | None = None
     """The notifications that its annotation, else that of its namespace, chooses now; None if that is not known."""
+    chosen_at: datetime | None = None
+    """When this leader last committed a change that only chooses other notifications; None if that is long ago."""
 
 
 class Act(StrEnum):

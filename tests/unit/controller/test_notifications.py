@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,12 +10,16 @@ import pytest
 from dispatcher.api.names import NOTIFY
 from dispatcher.controller.intake.limits import PATH, Namespaces
 from dispatcher.core.intake.namespace_bounds import Ceiling
+from dispatcher.core.lifecycle.queue_changes import CHOSEN_EVERY
 from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.pods import Pod, PodPhase
 from dispatcher.core.model.record import Phase
+from dispatcher.core.model.resources import NOTHING
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_appwrapper
 from tests.fakes import FakeApiServer, answer, never, watch
 from tests.unit.controller.test_limits import running
+from tests.unit.controller.wire import job, made, true
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import until
 
@@ -74,6 +79,41 @@ async def test_a_changed_annotation_is_followed(world: World) -> None:
         Cause.NOTIFICATIONS_CHANGED,
         "notifications mail=Failed → mail=Started",
     )
+
+
+async def test_annotation_that_is_patched_in_a_loop_is_followed_once_a_minute_and_the_last_one_counts(
+    world: World,
+) -> None:
+    await take_in(world, chooses("mail=Failed"))
+    version = world.record("uid-1").version
+    for minutes in range(1, 131):
+        world.show(chooses(f"mail=Waiting:{minutes}m"))
+        await world.reconcile("uid-1")
+        await asyncio.sleep(1)  # virtual
+    assert world.record("uid-1").version == version + 3
+    # It comes back by itself once it may be followed, and finds the last value.
+    while world.record("uid-1").notifications != "mail=Waiting:130m":
+        world.queue.done(await asyncio.wait_for(world.queue.get(), CHOSEN_EVERY.total_seconds()))
+        await world.reconcile("uid-1")
+    assert world.record("uid-1").version == version + 4
+
+
+async def test_choice_that_waits_for_its_turn_counts_for_the_end_of_the_gang(world: World) -> None:
+    train = job("train")
+    world.jobs.has(made(train))
+    record = await world.running(make_appwrapper("aw", train))
+    world.ledger.set_pod(Pod("p", NOTHING, "n1", PodPhase.RUNNING, owner=record.uid))
+    await world.sees(record)
+    for text in ("mail=Started", "mail=Failed"):
+        world.show(make_appwrapper("aw", train, annotations={NOTIFY: text}))
+        await world.reconcile(record.uid)
+    assert world.record(record.uid).notifications == "mail=Started"
+
+    world.jobs.has(made(train, status=true("Failed")))
+    await asyncio.sleep(2)  # virtual
+    await world.reconcile(record.uid)
+    ended = world.record(record.uid)
+    assert (ended.phase, ended.notifications) == (Phase.FAILING, "mail=Failed")
 
 
 async def test_annotations_of_namespaces_are_known_and_their_changes_reported(

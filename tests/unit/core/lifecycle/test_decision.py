@@ -17,7 +17,7 @@ from dispatcher.api.notifications import choices_in
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.lifecycle import removal, run_changes
+from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.decision import decide, is_unchanged, retry_pause
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import KEPT
@@ -759,3 +759,45 @@ def test_other_notifications_are_followed_while_there_is_more_to_come(phase: Pha
 
 def test_notifications_wait_until_nothing_else_is_to_do() -> None:
     assert step_of(decided(make_record(), queues=("team",), notifications=CHOICES)) is Cause.MOVED
+
+
+@pytest.mark.parametrize(
+    ("seconds", "limit", "until"),
+    [
+        pytest.param(20, None, 70, id="for-a-minute"),
+        pytest.param(69, None, 70, id="until-its-end"),
+        pytest.param(20, 30, 32, id="while-another-look-comes-first"),
+    ],
+)
+def test_other_notifications_wait_after_a_change_of_them(
+    seconds: float, limit: int | None, until: float
+) -> None:
+    policy = make_policy(limit=timedelta(seconds=limit) if limit else None)
+    seen = make_observation(
+        make_record(Phase.RUNNING), seconds, policy=policy, notifications=CHOICES, chosen_at=at(10)
+    )
+    assert decide(seen) == Do(Act.NOOP, until=at(until))
+
+
+def test_other_notifications_are_followed_a_minute_after_a_change_of_them() -> None:
+    seen = make_observation(make_record(Phase.RUNNING), 70, notifications=CHOICES, chosen_at=at(10))
+    assert step_of(decide(seen)) is Cause.NOTIFICATIONS_CHANGED
+
+
+RUNS_NOW = make_record(Phase.RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param(run_changes.complete(RUNS_NOW, (0,), at(99), at(9)), str(CHOICES), id="it-ends"),
+        pytest.param(run_changes.recover(RUNS_NOW, at(9)), "", id="its-phase-stays"),
+        pytest.param(removal.removed(make_record(Phase.FAILING), at(9)), "", id="it-had-ended"),
+    ],
+)
+def test_change_of_the_phase_takes_the_latest_choice_of_notifications_along(
+    change: Change, expected: str
+) -> None:
+    assert queue_changes.with_choice(change, None) is change
+    after = queue_changes.with_choice(change, CHOICES).after
+    assert after == replace(change.after, notifications=expected)
