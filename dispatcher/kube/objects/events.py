@@ -8,7 +8,7 @@ is an object that nobody here created: the RayCluster of a RayJob, the ReplicaSe
 only if the chain of controllers of its object leads to the AppWrapper. Any user who may write Events in the namespace
 can write such words; they are shown, and nothing else follows from them.
 
-An answer costs at most one list of a namespace and a bounded number of reads of owners. What they say, and that they
+An answer costs at most one list of a namespace and a few reads of owners, in bounded time. What they say, and that they
 failed, holds for all AppWrappers of the namespace for a few seconds. A cluster is asked for one list at a time, and a
 list that is larger than a hint may be is given up while it arrives.
 """
@@ -16,6 +16,7 @@ list that is larger than a hint may be is given up while it arrives.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -32,7 +33,7 @@ from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube import paths
 from dispatcher.kube.bounds import Purpose
 from dispatcher.kube.client import ClusterClient, Json
-from dispatcher.kube.objects.owner_resolver import NOBODY, OwnerResolver
+from dispatcher.kube.objects.owner_resolver import NOBODY, HintReads, OwnerResolver
 from dispatcher.text import mapping_of, mappings_of, name_of, one_line, text_of
 
 _log = log.get("events")
@@ -189,8 +190,11 @@ def _body(event: EventAbout) -> Json:
 MOST_EVENTS: Final = 500
 """Warnings read at a time. There are seldom more than a few about an object: repeated ones are counted, not added."""
 
-MOST_RESOLVED: Final = 10
-"""Objects whose owners are resolved for one answer."""
+MOST_READS: Final = 10
+"""Reads of owners, and of the kinds that they have, for one answer."""
+
+OWNERS_SECONDS: Final = 2.0
+"""Time of these reads. A hint has more, so none of them counts as one without an answer in time."""
 
 SHARED_SECONDS: Final = 5.0
 """How long the warnings of a namespace are used for other AppWrappers of it."""
@@ -244,24 +248,28 @@ class WarningReader:
             listed.found,
             key=lambda each: not (each.ref.name in names or each.ref.name.startswith(prefixes)),
         )
-        left = MOST_RESOLVED
-        for each in likely:
-            if each.ref.uid not in listed.roots:  # what another gang has asked about costs nothing
-                if not left:
-                    continue
-                left -= 1
-            if await self._root_of(each.ref, listed) == appwrapper:
-                self._owners.learn(each.ref.uid, appwrapper)
-                return f"{each.ref.kind} {each.ref.namespace}/{each.ref.name}: {each.words}"
+        reads = HintReads(MOST_READS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(OWNERS_SECONDS):
+                for each in likely:
+                    if await self._root_of(each.ref, listed, reads) == appwrapper:
+                        self._owners.learn(each.ref.uid, appwrapper)
+                        return f"{each.ref.kind} {each.ref.namespace}/{each.ref.name}: {each.words}"
         return ""
 
-    async def _root_of(self, ref: ObjectRef, listed: _Listed) -> str:
-        """The AppWrapper above an object, or `NOBODY`; asked once for all AppWrappers of the namespace."""
+    async def _root_of(self, ref: ObjectRef, listed: _Listed, reads: HintReads) -> str:
+        """The AppWrapper above an object, or `NOBODY`; asked once for all AppWrappers of the namespace.
+
+        An object for which no read was left is asked for again by the next answer.
+        """
         if ref.uid not in listed.roots:
             try:
-                listed.roots[ref.uid] = await self._owners.root_of(ref)
+                root = await self._owners.root_of(ref, reads)
             except errors.ClusterError:
-                listed.roots[ref.uid] = NOBODY  # the words are only a hint; callers go on without them
+                root = NOBODY  # the words are only a hint; callers go on without them
+                if reads.is_spent:
+                    return root
+            listed.roots[ref.uid] = root
         return listed.roots[ref.uid]
 
     async def _warned(self, namespace: str, selector: str) -> _Listed:

@@ -68,9 +68,14 @@ class HintReads:
         """The objects of chains that led to no AppWrapper."""
         self._left = most
 
+    @property
+    def is_spent(self) -> bool:
+        """True once no read is left."""
+        return not self._left
+
     def take(self) -> None:
         """Count a read; raises `Unavailable` if none is left."""
-        if not self._left:
+        if self.is_spent:
             raise errors.Unavailable("no more objects are read for an answer that is only a hint")
         self._left -= 1
 
@@ -170,14 +175,11 @@ class OwnerResolver:
             self._asked.add(controller)
             self._questions.put_nowait(controller)
 
-    async def root_of(self, ref: ObjectRef, reads: HintReads | None = None) -> str:
+    async def root_of(self, ref: ObjectRef, reads: HintReads) -> str:
         """The uid of the AppWrapper that the chain of controllers of an object leads to; `NOBODY` if to none.
 
-        Costs a read for each object of the chain that is not known. With `reads` each of them is only a hint, and
-        counted there. Raises `ClusterError`.
+        Costs one of `reads` for each object of the chain that is not known, as a hint. Raises `ClusterError`.
         """
-        if reads is None:
-            return await self._climb(ref, self._find)
         chain: list[ObjectRef] = []
 
         async def find(each: ObjectRef) -> Json:

@@ -15,7 +15,7 @@ from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.bounds import LARGEST_ANSWER, LARGEST_HINT, MOST_HELD_OF_HINTS, Purpose
 from dispatcher.kube.client import FIRST_SILENT_SECONDS, HINT_SECONDS, SILENT_SECONDS, ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.objects.events import SHARED_SECONDS, WarningReader
+from dispatcher.kube.objects.events import MOST_READS, OWNERS_SECONDS, SHARED_SECONDS, WarningReader
 from dispatcher.kube.objects.object_client import ObjectClient
 from dispatcher.kube.objects.owner_resolver import OwnerResolver
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal
@@ -209,3 +209,40 @@ async def test_answer_that_comes_at_once_silences_nothing(
     assert await objects.newest_warning(ref) == ""
     server.on("GET", EVENTS, answer({"items": [event("u", "c")]}))
     assert await objects.newest_warning(ref) == "Odd: is wrong"
+
+
+# --- Owners above the objects of Events that take long to be read ------------------------------------------------
+
+
+async def test_long_chains_above_the_objects_of_events_cost_a_bounded_number_of_reads(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", "/api/v1", answer(LISTED))
+    for chain in range(10):
+        for number in range(8):
+            above = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "name": f"c{chain}-{number + 1}",
+                "controller": True,
+            }
+            made = config_map(
+                f"c{chain}-{number}", f"u{chain}-{number}", {**above, "uid": f"u{chain}-{number + 1}"}
+            )
+            server.on("GET", f"{CONFIG_MAPS}/c{chain}-{number}", answer(made))
+    events = [event(f"u{chain}-0", f"c{chain}-0") for chain in range(10)]
+    server.on("GET", EVENTS, answer({"items": events}))
+    assert await reader(client, Clock()).about_controllers("aw", [], "evil") == ""
+    assert len([each for each in server.asked if each.path != EVENTS]) == MOST_READS
+
+
+async def test_owner_without_an_answer_costs_bounded_time_and_silences_no_hint(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", "/api/v1", answer(LISTED))
+    server.on("GET", EVENTS, answer({"items": [event("u", "c")]}))
+    server.on("GET", f"{CONFIG_MAPS}/c", never)
+    warnings, begun = reader(client, monotonic), monotonic()
+    assert await warnings.about_controllers("aw", [], "evil") == ""
+    assert monotonic() - begun <= OWNERS_SECONDS + 0.1
+    assert not client._silent_hints.is_silent(f"{CONFIG_MAPS}/c", monotonic())  # noqa: SLF001
