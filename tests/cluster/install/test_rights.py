@@ -25,7 +25,17 @@ from testbed.plane import Plane, write_private
 from testbed.postgres import clone_template, drop_database
 from testbed.processes import Process, Supervisor
 from tests.cluster.install.installation import CHECKOUT, Kubectl, Pod, apply, write_secret
-from tests.cluster.manifests import appwrapper, changed, daemonset, deployment, item, job, pod, small_job
+from tests.cluster.manifests import (
+    appwrapper,
+    changed,
+    daemonset,
+    deployment,
+    item,
+    job,
+    pod,
+    small_job,
+    statefulset,
+)
 from tests.cluster.members.identities import NAMESPACE
 from tests.cluster.test_submitter import until
 
@@ -224,6 +234,20 @@ def gpu_pod(name: str, **labels: str) -> Json:
     return changed(bare, "metadata.labels", labels)
 
 
+def with_gpu(workload: Json, **labels: str) -> Json:
+    """The same workload, whose pods have a GPU and more labels."""
+    template = workload["spec"]["template"]
+    labelled = {**template["metadata"].get("labels", {}), **labels}
+    of_pods = changed(workload, "spec.template.metadata.labels", labelled)
+    return changed(of_pods, "spec.template.spec.containers.0.resources", {"limits": {"nvidia.com/gpu": "1"}})
+
+
+def owned(manifest: Json, api_version: str, kind: str) -> Json:
+    """The same object, which says that another one is its controller."""
+    owner = {"apiVersion": api_version, "kind": kind, "name": "owner", "uid": "of-owner", "controller": True}
+    return changed(manifest, "metadata.ownerReferences", [owner])
+
+
 @pytest.fixture
 def queued_devices(ada: Person, kubectl: Kubectl, fresh: Plane) -> Iterator[None]:
     """Namespace team-a, in which only AppWrappers get devices."""
@@ -234,17 +258,22 @@ def queued_devices(ada: Person, kubectl: Kubectl, fresh: Plane) -> Iterator[None
     kubectl("label", "namespace", TEAM, f"{label}-")
 
 
-def created(plane: Plane, manifest: Json, *flags: str) -> str:
-    """What kubectl says to ada who creates an object in team-a, in one line."""
+def kubectl_as(plane: Plane, user: str, *arguments: str, stdin: str = "") -> str:
+    """What kubectl says to a user in team-a, in one line."""
     ran = subprocess.run(  # noqa: S603  # our own
-        [str(plane.kubectl), "--as=ada", "-n", TEAM, "create", "-f", "-", *flags],
-        input=json.dumps(manifest),
+        [str(plane.kubectl), f"--as={user}", "-n", TEAM, *arguments],
+        input=stdin,
         env=plane.environment,
         capture_output=True,
         text=True,
         check=False,
     )
     return " ".join((ran.stdout + ran.stderr).split())
+
+
+def created(plane: Plane, manifest: Json, *flags: str, by: str = "ada") -> str:
+    """What kubectl says to a user who creates an object in team-a, in one line."""
+    return kubectl_as(plane, by, "create", "-f", "-", *flags, stdin=json.dumps(manifest))
 
 
 def test_devices_are_got_by_the_queue_alone(
@@ -255,25 +284,107 @@ def test_devices_are_got_by_the_queue_alone(
         said = created(fresh, manifest)
         assert f"asks for nvidia.com/gpu {REFUSED}" in said
         assert "kubectl aw submit FILE" in said
-    served = changed(
-        deployment("served"), "spec.template.spec.containers.0.resources", {"limits": {"nvidia.com/gpu": "1"}}
-    )
-    assert REFUSED in created(fresh, served)
+    assert REFUSED in created(fresh, with_gpu(deployment("served")))
     assert "created" in created(fresh, job("without"))
 
-    # Neither the gang's Job, nor the pods that the Job controller makes of it, nor those of a DaemonSet are refused.
+    # Neither the gang's Job, nor the pods that the Job controller makes of it, nor those of an operator's DaemonSet are
+    # refused.
     ada.does("submit", "-", stdin=yaml.safe_dump(appwrapper("queued", item(gpu_job("queued")))))
     ada.does("wait", "queued", "--for", "running", "--timeout", "1m")
-    each = changed(
-        daemonset("each"), "spec.template.spec.containers.0.resources", {"limits": {"nvidia.com/gpu": "1"}}
-    )
-    kubectl("create", "-n", TEAM, "-f", "-", stdin=json.dumps(each))
+    kubectl("create", "-n", TEAM, "-f", "-", stdin=json.dumps(with_gpu(daemonset("each"))))
     kubectl("wait", "pod", "-l", "app=each", "-n", TEAM, "--for=create", "--timeout=60s")
 
     said = ada.is_refused("explain", "without")
     assert "Job team-a/without is not in the queue" in said
     ada.does("cancel", "queued")
     kubectl("delete", "daemonset/each", "job/without", "-n", TEAM, "--timeout=60s")
+
+
+OF_A_GANG = {UID_LABEL: "of-a-gang"}
+OPERATORS = {"kuberay": "pods,jobs.batch", "jobset": "jobs.batch", "lws": "pods,statefulsets.apps"}
+"""What the ClusterRoles of these operators have of the objects that the policy sees.
+
+Source: config/rbac/role.yaml of KubeRay and LeaderWorkerSet, config/components/rbac/role.yaml of JobSet
+"""
+
+
+def account(name: str, namespace: str = "operators") -> str:
+    """The user name of a service account."""
+    return f"system:serviceaccount:{namespace}:{name}"
+
+
+@pytest.fixture
+def operators(fresh: Plane, kubectl: Kubectl, queued_devices: None) -> Iterator[None]:
+    """Service accounts with the rights of operators; that of `of-one-team` has rights in team-a alone."""
+    for name, resources in OPERATORS.items():
+        rights = ("--verb=create,get,list,watch,update,patch,delete", f"--resource={resources}")
+        kubectl("create", "clusterrole", name, *rights)
+        bound = (f"--clusterrole={name}", f"--serviceaccount=operators:{name}")
+        kubectl("create", "clusterrolebinding", name, *bound)
+    bound = ("--clusterrole=admin", "--serviceaccount=operators:of-one-team")
+    kubectl("create", "rolebinding", "of-one-team", *bound, "-n", TEAM)
+    yield
+    kubectl("delete", "rolebinding", "of-one-team", "-n", TEAM)
+    kubectl("delete", "clusterrolebinding,clusterrole", *OPERATORS)
+
+
+def test_controllers_make_the_pods_of_gangs(fresh: Plane, operators: None) -> None:
+    of_a_gang = gpu_pod("g", **OF_A_GANG)
+    core = "kube-system"
+    made = [
+        (account("job-controller", core), owned(of_a_gang, "batch/v1", "Job")),
+        (account("replicaset-controller", core), owned(of_a_gang, "apps/v1", "ReplicaSet")),
+        (account("statefulset-controller", core), owned(of_a_gang, "apps/v1", "StatefulSet")),
+        (account("daemon-set-controller", core), owned(gpu_pod("d"), "apps/v1", "DaemonSet")),
+        (account("cronjob-controller", core), owned(gpu_job("j"), "batch/v1", "CronJob")),
+        (account("kuberay"), owned(of_a_gang, "ray.io/v1", "RayCluster")),
+        (account("kuberay"), owned(with_gpu(job("j"), **OF_A_GANG), "ray.io/v1", "RayJob")),
+        (account("jobset"), owned(with_gpu(job("j"), **OF_A_GANG), "jobset.x-k8s.io/v1alpha2", "JobSet")),
+        (account("lws"), owned(with_gpu(statefulset("s"), **OF_A_GANG), "v1", "Pod")),
+    ]
+    answers = [created(fresh, manifest, "--dry-run=server", by=user) for user, manifest in made]
+    assert [each for each in answers if not each.endswith("created (server dry run)")] == []
+
+
+def test_label_and_owner_of_no_controller_get_no_device(fresh: Plane, operators: None) -> None:
+    of_a_gang = gpu_pod("g", **OF_A_GANG)
+    dispatcher = account("dispatcher", NAMESPACE)
+    made = [
+        ("ada", owned(of_a_gang, "v1", "ConfigMap")),
+        ("ada", owned(gpu_pod("d"), "apps/v1", "DaemonSet")),
+        ("ada", owned(with_gpu(job("j"), **OF_A_GANG), "v1", "ConfigMap")),
+        ("ada", with_gpu(job("j"), **OF_A_GANG)),
+        ("ada", owned(gpu_job("j"), "batch/v1", "CronJob")),
+        (account("of-one-team"), owned(of_a_gang, "ray.io/v1", "RayCluster")),
+        (account("job-controller", "kube-system"), owned(gpu_pod("p"), "batch/v1", "Job")),
+        (account("kuberay"), owned(gpu_pod("p"), "apps.example.com/v1", "DaemonSet")),
+        (dispatcher, gpu_job("j")),
+    ]
+    answers = [created(fresh, manifest, "--dry-run=server", by=user) for user, manifest in made]
+    assert [each for each in answers if REFUSED not in each] == []
+
+
+def test_daemonset_with_devices_is_made_by_operators_alone(
+    fresh: Plane, kubectl: Kubectl, queued_devices: None
+) -> None:
+    refused = f"{REFUSED}: a DaemonSet with devices is made by an operator of the cluster"
+    every, with_owner = with_gpu(daemonset("every")), owned(with_gpu(daemonset("every")), "v1", "ConfigMap")
+    assert refused in created(fresh, every)
+    assert refused in created(fresh, with_owner)
+    # The dispatcher has the right where AppWrappers may wrap DaemonSets.
+    wrapped = with_gpu(daemonset("every"), **OF_A_GANG)
+    assert refused in created(fresh, wrapped, "--as-group=system:masters", by="root")
+
+    assert "created" in created(fresh, daemonset("every"))
+    asks = [{"op": "replace", "path": "/spec/template", "value": every["spec"]["template"]}]
+    more = ("patch", "daemonset", "every", "--type=json", "-p", json.dumps(asks))
+    assert refused in kubectl_as(fresh, "ada", *more)
+    assert "annotated" in kubectl_as(fresh, "ada", "annotate", "daemonset", "every", "seen=yes")
+    assert kubectl(*more, "-n", TEAM).endswith("patched\n")
+    assert "annotated" in kubectl_as(
+        fresh, "ada", "annotate", "daemonset", "every", "seen=again", "--overwrite"
+    )
+    kubectl("delete", "daemonset/every", "-n", TEAM, "--timeout=60s")
 
 
 # --- who submitted, where the API server cannot write it -----------------------------------------------------

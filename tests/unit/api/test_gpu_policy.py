@@ -24,14 +24,24 @@ def test_pod_of_a_gang_is_known_by_the_label_that_the_dispatcher_writes() -> Non
     assert VARIABLES["isLabelled"].startswith(f"'{UID_LABEL}' in ")
 
 
-def test_policy_sees_creations_alone() -> None:
+def test_policy_sees_creations_and_changes_of_daemonsets() -> None:
     rules = POLICY["spec"]["matchConstraints"]["resourceRules"]
-    assert {operation for rule in rules for operation in rule["operations"]} == {"CREATE"}
-    assert {resource for rule in rules for resource in rule["resources"]} == {
-        *("pods", "jobs", "cronjobs", "deployments", "statefulsets")
+    seen = {(resource, *rule["operations"]) for rule in rules for resource in rule["resources"]}
+    assert seen == {
+        *(("pods", "CREATE"), ("jobs", "CREATE"), ("cronjobs", "CREATE")),
+        *(("deployments", "CREATE"), ("statefulsets", "CREATE"), ("daemonsets", "CREATE", "UPDATE")),
     }
+
+
+def test_labels_and_owners_count_from_trusted_accounts_only() -> None:
+    [validation] = POLICY["spec"]["validations"]
+    without_devices, trusted = validation["expression"].split(" || ", 1)
+    assert "isLabelled" not in without_devices
+    assert "isSeenElsewhere" not in without_devices
+    assert trusted.startswith("(variables.isTrusted && (")
 
 
 def test_refusal_says_how_to_submit() -> None:
     [validation] = POLICY["spec"]["validations"]
-    assert "kubectl aw submit FILE" in validation["messageExpression"]
+    assert validation["messageExpression"].endswith("+ variables.remedy")
+    assert "kubectl aw submit FILE" in VARIABLES["remedy"]
