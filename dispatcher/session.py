@@ -149,7 +149,12 @@ class Session:
         self._cluster = self._make_cluster(HUB_CLUSTER, process.client)
         self._fleet = self._make_fleet(identity.hub_uid)
         self._clusters = self._fleet.clusters
-        self._specs = Specs(self._store, timedelta(seconds=settings.kept_seconds), process.kinds)
+        self._specs = Specs(
+            self._store,
+            timedelta(seconds=settings.kept_seconds),
+            process.kinds,
+            timedelta(seconds=settings.kueue_wait_seconds),
+        )
         self._cache = Cache(self._fleet.ledgers, self._place_freed, bounds_of_reservations(settings))
         self._cluster_loader = ClusterLoader(
             self._clusters, self._cache, self._queue.add, self._wake_scheduler

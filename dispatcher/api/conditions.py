@@ -158,7 +158,10 @@ DRIFTED: Final = "Drifted"
 OBJECT_SUSPENDED: Final = "ObjectSuspended"
 """Health issue: a wrapped object is suspended, as its AppWrapper says. Nothing is done about it."""
 ADMISSION_AWAITED: Final = "AdmissionAwaited"
-"""Health issue: a wrapped object is suspended until Kueue admits it. Nothing is done about it."""
+"""Health issue: a wrapped object is suspended until Kueue admits it.
+
+Reason of PreemptCandidate: no object of the gang was admitted in the time that the operator allows.
+"""
 DISPATCH_DEADLINE_EXCEEDED: Final = "DispatchDeadlineExceeded"
 """Reason of PreemptCandidate and Failed: the gang ran for longer than `dispatchDuration.limit`."""
 SOME_ITEMS_COMPLETED: Final = "SomeItemsCompleted"

@@ -21,7 +21,7 @@ from dispatcher.api.names import APPWRAPPER_VERSION
 from dispatcher.core.kinds.manifest import NodeHint, Owner
 from dispatcher.core.kinds.provisioning_request import pod_annotations
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
-from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy, policy_of
+from dispatcher.core.lifecycle.policy import KEPT, KUEUE_WAIT, LifecyclePolicy, policy_of
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.gang import Assignment, Gang
 from dispatcher.core.model.potential import is_potential
@@ -76,13 +76,20 @@ class _Newest(Generic[Key, Value]):
 class Specs:
     """Specs by content; a spec that is no longer in memory is read from the database.
 
-    `kept` is how long objects of an ended AppWrapper are kept.
+    `kept` is how long objects of an ended AppWrapper are kept, `kueue_wait` how long a gang may wait for Kueue.
     """
 
-    def __init__(self, store: QueueStore, kept: timedelta = KEPT, kinds: Kinds = BUILT_IN) -> None:
+    def __init__(
+        self,
+        store: QueueStore,
+        kept: timedelta = KEPT,
+        kinds: Kinds = BUILT_IN,
+        kueue_wait: timedelta = KUEUE_WAIT,
+    ) -> None:
         self._store = store
         self._kept = kept
         self._kinds = kinds
+        self._kueue_wait = kueue_wait
         self._parsed: _Newest[tuple[str, str], _Parsed] = _Newest(MOST_PARSED)
         self._raw: _Newest[str, bytes] = _Newest(MOST_KEPT)
         self._terms: BoundedDict[tuple[str, FaultTolerance], LifecyclePolicy] = BoundedDict(MOST_TERMS)
@@ -138,7 +145,7 @@ class Specs:
         if known is None:
             parsed = await self._of(record)
             known = self._terms[key] = await run_in_thread_if_large(
-                parsed.length, policy_of, parsed.spec, tolerance, self._kept, self._kinds
+                parsed.length, policy_of, parsed.spec, tolerance, self._kept, self._kinds, self._kueue_wait
             )
         return known
 

@@ -527,7 +527,7 @@ def _since(issue: HealthIssue, record: Record, now: datetime) -> datetime | None
     if _comes_after_a_wait(issue, record):
         return now
     if noted is not None and health.is_the_same(noted.reason, issue.reason):
-        return now if issue.is_anew else noted.since
+        return (issue.since or now) if issue.is_anew else noted.since
     is_told_late = issue.due is not None and issue.due <= now
     return None if is_told_late else issue.since
 

@@ -8,9 +8,9 @@ containers may take any time.
 
 Pods that its objects do not ask for (`withheld`) are no health issue of a gang that has run, unless `minAvailable` is
 written. A gang that has never run needs the pods that its objects ask for, and at least one. While Kueue is still to
-admit all that a gang asks for, this is only told: an eviction would lose the place of the objects in Kueue's queue.
-While nobody has read what an object asks for, pods that a gang which has run lacks are in doubt: it is not evicted for
-them.
+admit all that a gang asks for, its pods are not missed for the operator's time: an eviction loses the place of the
+objects in Kueue's queue. While nobody has read what an object asks for, pods that a gang which has run lacks are in
+doubt: it is not evicted for them.
 """
 
 from __future__ import annotations
@@ -223,8 +223,8 @@ def missing_pods(
 
     The time of a gang on trust begins once its pods should have nodes, `bind_within` after its creation.
     """
-    if withheld.awaits_all and not (pods.live or pods.failed):
-        return _awaited(record, withheld)
+    if withheld.awaits_all and not pods.live and policy.kueue_wait:
+        return _awaited(record, policy, withheld)
     unmade, noted = unmade_pods(record, policy, pods, done, withheld), record.unhealthy
     pods = replace(pods, succeeded=completed(record, policy, pods, done))
     if policy.min_available:
@@ -258,10 +258,23 @@ def missing_pods(
     return issue
 
 
-def _awaited(record: Record, withheld: Withheld) -> HealthIssue:
-    """The wait for Kueue; nothing follows from it, however long it lasts."""
-    told_from = _dispatched_at(record) + TOLD_AFTER
-    return HealthIssue(words.ADMISSION_AWAITED, withheld.awaiting, Remedy.REQUEUE, None, told_from)
+_WITHOUT_PODS: Final = "no pods, for at most "
+"""Begins the words about a gang of which Kueue is to admit all objects."""
+
+
+def _awaited(record: Record, policy: LifecyclePolicy, withheld: Withheld) -> HealthIssue:
+    """The wait of a whole gang for Kueue; failed pods that are left are those of an earlier admission.
+
+    Its time counts from the dispatch until the gang has run, however often its objects are suspended, then from the
+    note of this wait.
+    """
+    message = f"{_WITHOUT_PODS}{int(policy.kueue_wait.total_seconds())} s: {withheld.awaiting}"
+    begun, noted = _dispatched_at(record), record.unhealthy
+    issue = HealthIssue(words.ADMISSION_AWAITED, message, Remedy.REQUEUE, None, begun + TOLD_AFTER)
+    if noted is not None and noted.reason == issue.reason:
+        is_anew = not noted.message.startswith(_WITHOUT_PODS)  # one object waited, or pods were going
+        issue = replace(issue, due=None if is_anew else noted.since + policy.kueue_wait, is_anew=is_anew)
+    return issue if _is_under_way(record) else replace(issue, due=begun + policy.kueue_wait, since=begun)
 
 
 def _is_in_doubt(
@@ -460,8 +473,12 @@ def _due(record: Record, reason: str, grace: timedelta, *, from_note: bool) -> d
     """The grace counts from the dispatch until the gang has run or an item is done, then from the note."""
     if record.unhealthy is not None and is_the_same(record.unhealthy.reason, reason):
         return record.unhealthy.since + grace
-    is_under_way = _has_run(record) or record.phase is Phase.RUNNING_HOLD_COMPLETION
-    return None if is_under_way or from_note else _dispatched_at(record) + grace
+    return None if _is_under_way(record) or from_note else _dispatched_at(record) + grace
+
+
+def _is_under_way(record: Record) -> bool:
+    """True once the gang has run or an item is done."""
+    return _has_run(record) or record.phase is Phase.RUNNING_HOLD_COMPLETION
 
 
 def is_the_same(noted: str, reason: str) -> bool:

@@ -25,6 +25,7 @@ FAILURE_GRACE: Final = timedelta(minutes=1)
 RETRY_PAUSE: Final = timedelta(seconds=90)
 RETRY_LIMIT: Final = 3
 KEPT: Final = timedelta(days=7)
+KUEUE_WAIT: Final = timedelta(days=1)
 _LONGEST_SECONDS: Final = 2**31 - 1
 
 
@@ -36,7 +37,8 @@ class LifecyclePolicy(Struct, frozen=True):
     `retry_limit` times (None for ever), to be dispatched again after `retry_pause` at the earliest.
     `expects_pods` is false for kinds that may make no pods. After `force_deletion_after`
     stuck pods are deleted without their node's consent; None waits for ever. Objects of an ended gang are kept for
-    `kept_completed` or `kept_failed`.
+    `kept_completed` or `kept_failed`. For `kueue_wait` pods are not missed that Kueue has not admitted; zero misses
+    them as any others.
     """
 
     items: tuple[CompletionRule, ...] = ()
@@ -53,6 +55,7 @@ class LifecyclePolicy(Struct, frozen=True):
     force_deletion_after: timedelta | None = timedelta(minutes=10)
     kept_completed: timedelta = KEPT
     kept_failed: timedelta = KEPT
+    kueue_wait: timedelta = KUEUE_WAIT
     terminal_exit_codes: frozenset[int] = frozenset()
     retryable_exit_codes: frozenset[int] = frozenset()
 
@@ -103,7 +106,11 @@ class LifecyclePolicy(Struct, frozen=True):
 
 
 def policy_of(
-    spec: AppWrapperSpec, tolerance: FaultTolerance, kept: timedelta = KEPT, kinds: Kinds = BUILT_IN
+    spec: AppWrapperSpec,
+    tolerance: FaultTolerance,
+    kept: timedelta = KEPT,
+    kinds: Kinds = BUILT_IN,
+    kueue_wait: timedelta = KUEUE_WAIT,
 ) -> LifecyclePolicy:
     """The policy of an AppWrapper; `kept` is the longest time for which objects stay after its end."""
     requeuing = spec.scheduling.requeuing
@@ -130,6 +137,7 @@ def policy_of(
         ),
         kept_completed=min(kept, _given(tolerance.success_ttl, kept)),
         kept_failed=_given(tolerance.deletion_on_failure_grace, kept),
+        kueue_wait=kueue_wait,
         terminal_exit_codes=tolerance.terminal_exit_codes,
         retryable_exit_codes=tolerance.retryable_exit_codes,
     )

@@ -205,6 +205,11 @@ def stored(store: AskedStore, name: str, spec: dict[str, Any] | None = None) -> 
     return replace(make_record(Phase.RUNNING, name), spec_hash=view.spec_hash)
 
 
+async def test_time_for_kueue_is_the_operators(store: AskedStore) -> None:
+    record, kept = stored(store, "aw"), Specs(store, kueue_wait=timedelta(hours=2))
+    assert (await kept.policy_of(record, NO_ANNOTATIONS)).kueue_wait == timedelta(hours=2)
+
+
 async def test_lifecycle_policy_is_built_once_for_each_spec_and_its_annotations(store: AskedStore) -> None:
     record, kept = stored(store, "aw"), Specs(store, timedelta(hours=1))
     terms = await kept.policy_of(record, NO_ANNOTATIONS)

@@ -15,6 +15,7 @@ from dispatcher.core.kinds.asked import NOT_KNOWN, Asked
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.lifecycle import health, run_changes
+from dispatcher.core.lifecycle.confirmation import Evidence, evidence_for
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.missing_pods import (
     NONE_WITHHELD,
@@ -25,7 +26,7 @@ from dispatcher.core.lifecycle.missing_pods import (
     withheld_by,
 )
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.lifecycle.step import NOOP, Act, Commit, Decision, Do
+from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.pods import PodCounts
 from dispatcher.core.model.record import NotedIssue, ObjectRef, Phase, Record
@@ -209,6 +210,7 @@ MINUTES = 60
 
 AWAITING = Withheld(4, why=WAITS, awaiting=WAITS, awaits_all=True)
 DAY = 24 * 3600
+FOR_A_DAY = f"no pods, for at most {DAY} s: {WAITS}"
 
 
 def due_while(
@@ -222,9 +224,11 @@ def due_while(
     return decide(make_observation(record, seconds=seconds, policy=policy, objects=objects))
 
 
-def told(record: Record) -> Record:
-    """The record once the wait is told."""
-    return run_changes.note_health_issue(record, words.ADMISSION_AWAITED, WAITS, at(32)).after
+def told(record: Record, seconds: float = 32) -> Record:
+    """The record once the wait is told, that of a gang that has never run with the dispatch as its begin."""
+    since = at(seconds) if record.attempt and record.attempt.started_at else at(2)
+    note = run_changes.note_health_issue(record, words.ADMISSION_AWAITED, FOR_A_DAY, at(seconds), since)
+    return note.after
 
 
 @pytest.mark.parametrize("minimum", [pytest.param(None, id="ours"), pytest.param(4, id="of-mcad")])
@@ -232,13 +236,77 @@ def test_gang_keeps_its_place_while_kueue_has_not_admitted_it(minimum: int | Non
     policy = replace(JOB, min_available=minimum)
     assert due_while(AWAITING, DISPATCHED, policy, 10) == Do(Act.NOOP, until=at(32))
     first = due_while(AWAITING, DISPATCHED, policy, 32)
-    assert first == Do(Act.NOTE_HEALTH_ISSUE, words.ADMISSION_AWAITED, WAITS)
+    assert first == Do(Act.NOTE_HEALTH_ISSUE, words.ADMISSION_AWAITED, FOR_A_DAY, since=at(2))
     for seconds in (33, 62, 400, DAY):
-        assert due_while(AWAITING, told(DISPATCHED), policy, seconds) == NOOP
+        assert due_while(AWAITING, told(DISPATCHED), policy, seconds) == Do(Act.NOOP, until=at(2 + DAY))
+
+
+@pytest.mark.parametrize("minimum", [pytest.param(None, id="ours"), pytest.param(4, id="of-mcad")])
+@pytest.mark.parametrize(
+    ("record", "due"),
+    [
+        pytest.param(told(DISPATCHED), 2 + DAY, id="from-the-dispatch"),
+        pytest.param(told(told(DISPATCHED), 5000), 2 + DAY, id="suspended-anew"),
+        pytest.param(told(RUNNING, 5000), 5000 + DAY, id="from-the-note-once-it-has-run"),
+    ],
+)
+def test_wait_for_kueue_ends_with_the_time_of_the_operator(
+    minimum: int | None, record: Record, due: int
+) -> None:
+    policy = replace(JOB, min_available=minimum)
+    assert due_while(AWAITING, record, policy, due - 1) == Do(Act.NOOP, until=at(due))
+    end = due_while(AWAITING, record, policy, due)
+    assert end == Do(Act.REQUEUE, words.ADMISSION_AWAITED, FOR_A_DAY)
+    often = replace(record, requeuings=3, retries=3)
+    last = due_while(AWAITING, often, policy, due)
+    assert last == Do(Act.FAIL, words.ADMISSION_AWAITED, FOR_A_DAY, " (requeued so far: 3)")
+
+
+def test_gang_that_waits_for_kueue_too_long_is_requeued_as_one_without_pods() -> None:
+    assert JOB.pause(words.ADMISSION_AWAITED) == JOB.retry_pause
+    assert words.ADMISSION_AWAITED not in words.NOT_BY_THE_GANG
+    assert evidence_for(words.ADMISSION_AWAITED) is Evidence.PODS
+
+
+def test_without_a_time_for_kueue_pods_are_missed_as_any_others() -> None:
+    policy = replace(JOB, kueue_wait=timedelta())
+    issue = words.INSUFFICIENT_PODS_READY, f"0 of 4 pods run: {WAITS}"
+    noted = run_changes.note_health_issue(DISPATCHED, *issue, at(32), at(2)).after
+    assert due_while(AWAITING, noted, policy, 2 + MINUTES) == Do(Act.REQUEUE, *issue)
+
+
+@pytest.mark.parametrize("minimum", [pytest.param(None, id="ours"), pytest.param(4, id="of-mcad")])
+@pytest.mark.parametrize(
+    "policy", [pytest.param(JOB, id="job"), pytest.param(replace(JOB, has_components=True), id="v1beta2")]
+)
+def test_failed_pods_of_a_suspended_object_do_not_end_the_wait(
+    policy: LifecyclePolicy, minimum: int | None
+) -> None:
+    evicted, left = told(RUNNING, 40), PodCounts(failed=2)
+    decision = due_while(AWAITING, evicted, replace(policy, min_available=minimum), 4000, left)
+    assert decision == Do(Act.NOOP, until=at(40 + DAY))
+
+
+def test_gang_of_which_one_object_waited_has_its_time_once_all_wait() -> None:
+    partly = run_changes.note_health_issue(RUNNING, words.ADMISSION_AWAITED, WAITS, at(40)).after
+    assert due_while(AWAITING, partly, JOB, 41) == Do(Act.NOOP, until=at(40 + MINUTES))
+    anew = due_while(AWAITING, partly, JOB, 2 * DAY)
+    assert anew == Do(Act.NOTE_HEALTH_ISSUE, words.ADMISSION_AWAITED, FOR_A_DAY, since=at(2 * DAY))
+
+
+def test_gang_whose_pods_went_after_the_first_words_is_told_for_how_long_it_waits() -> None:
+    first = run_changes.note_health_issue(DISPATCHED, words.ADMISSION_AWAITED, WAITS, at(10)).after
+    assert due_while(AWAITING, first, JOB, 11) == Do(Act.NOOP, until=at(10 + MINUTES))
+    then = due_while(AWAITING, first, JOB, 10 + MINUTES)
+    assert then == Do(Act.NOTE_HEALTH_ISSUE, words.ADMISSION_AWAITED, FOR_A_DAY, since=at(2))
+    assert due_while(AWAITING, first, JOB, 2 + DAY) == Do(Act.REQUEUE, words.ADMISSION_AWAITED, FOR_A_DAY)
 
 
 def test_running_gang_that_kueue_preempts_keeps_its_charge() -> None:
-    assert due_while(AWAITING, told(RUNNING), JOB, DAY) == NOOP
+    assert due_while(AWAITING, RUNNING, JOB, 40) == Do(
+        Act.NOTE_HEALTH_ISSUE, words.ADMISSION_AWAITED, FOR_A_DAY
+    )
+    assert due_while(AWAITING, told(RUNNING, 40), JOB, DAY) == Do(Act.NOOP, until=at(40 + DAY))
 
 
 def test_admitted_gang_whose_pods_start_is_told_of_no_more() -> None:
