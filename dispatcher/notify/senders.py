@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import ssl
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,7 @@ from dispatcher.notify.targets import AppriseAddress, Target, Webhook
 from dispatcher.text import one_line
 
 if TYPE_CHECKING:
-    from apprise import Apprise
+    from apprise import Apprise, NotifyBase
 
 SECONDS: Final = 15.0
 """The longest attempt to send one message."""
@@ -35,6 +36,11 @@ LONGEST_REASON: Final = 200
 USER_AGENT: Final = "appwrapper-dispatcher"
 TEXT: Final = "text"
 """The format of messages, as apprise names it."""
+ESCAPING: Final = frozenset({"mailto", "mailtos", "slack", "workflow", "workflows"})
+"""The schemas of services that show text as it is, because apprise escapes their marks in it: mail, Slack, Teams.
+
+Source: `conversion/format.py` of apprise, and `dialect_convert` of its plugins
+"""
 
 
 class Sender(Protocol):
@@ -107,6 +113,7 @@ class AppriseSender:
 
     def __init__(self, name: str, url: str) -> None:
         self._apprise = _apprise(name, url)
+        self._is_escaped = all(_schemas_of(each) <= ESCAPING for each in self._apprise)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"notify-{name}")
         self._last: asyncio.Future[bool] | None = None
 
@@ -115,10 +122,10 @@ class AppriseSender:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _send(self, message: Message) -> bool:
-        # As text: apprise escapes what a channel would read as a mark, a link or a mention.
-        return bool(
-            self._apprise.notify(title=message.title, body=envelopes.as_text(message), body_format=TEXT)
-        )
+        title, text = message.title, envelopes.as_text(message)
+        if not self._is_escaped:
+            title, text = without_marks(title), without_marks(text)
+        return bool(self._apprise.notify(title=title, body=text, body_format=TEXT))
 
     async def send(self, message: Message, now: datetime) -> Outcome:  # noqa: ARG002  # as of every sender
         """Try once to send the message."""
@@ -134,6 +141,19 @@ class AppriseSender:
             if self._last.result():
                 return Sent()
         return Failed(said[-1] if said else "apprise could not send it")
+
+
+_MARKS: Final = re.compile(r"[@<]|\](?=\()")
+_INVISIBLE: Final = "\N{ZERO WIDTH SPACE}"
+
+
+def without_marks(text: str) -> str:
+    """The text without what a chat reads as a mention, a tag or a link with a name; it looks the same.
+
+    A message has words of tenants, and many services read every text as Markdown. Their escapes differ, but none knows
+    such a mark with an invisible character in it.
+    """
+    return _MARKS.sub(rf"\g<0>{_INVISIBLE}", text)
 
 
 def check_address(target: Target) -> None:
@@ -159,6 +179,11 @@ def _apprise(name: str, url: str) -> Apprise:
             f"target {name}: apprise cannot read its address; docs/notify.md has examples for mail, Slack and Teams"
         )
     return made
+
+
+def _schemas_of(service: NotifyBase) -> frozenset[str]:
+    """How addresses of a service begin."""
+    return frozenset(service.schemas())  # type: ignore[no-untyped-call]  # apprise leaves it untyped
 
 
 _said: ContextVar[list[str] | None] = ContextVar("said", default=None)

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
+import orjson
 import pytest
+from apprise.plugins.discord import NotifyDiscord
+from apprise.plugins.slack import NotifySlack
 
 from dispatcher.api.notifications import Occasion
 from dispatcher.errors import CommandFailed, SettingsError
 from dispatcher.notify import envelopes
-from dispatcher.notify.messages import of_event
+from dispatcher.notify.messages import Message, of_event
 from dispatcher.notify.process import try_target
 from dispatcher.notify.retry import Failed, Outcome, Refused, Sent
 from dispatcher.notify.senders import check_address, sender_of
 from dispatcher.notify.targets import AppriseAddress, Target, Webhook
-from tests.receivers import Mailbox, mailbox, receiving, text_of
+from tests.receivers import Mailbox, Receiver, mailbox, receiving, text_of
 from tests.unit.notify.values import NOW, make_event, make_target
 
 MESSAGE = of_event(make_event(7, message="<b>it</b> failed & ended"), Occasion.FAILED)
 KEY = "a-key-of-16-bytes"
 
 
-async def sent(target: Target) -> Outcome:
+async def sent(target: Target, message: Message = MESSAGE) -> Outcome:
     async with sender_of(target, "hub-1") as sender:
-        return await sender.send(MESSAGE, NOW)
+        return await sender.send(message, NOW)
 
 
 async def test_webhook_gets_a_signed_cloud_event() -> None:
@@ -112,6 +115,54 @@ async def test_a_server_that_hangs_ends_an_attempt_and_is_not_called_twice_at_on
         hangs.set()
     server.close()
     await server.wait_closed()
+
+
+TENANTS = "@everyone @here <@123> <!channel>: [renew](https://login.example.com)"
+INVISIBLE = "\N{ZERO WIDTH SPACE}"
+
+
+@pytest.fixture
+def discord(monkeypatch: pytest.MonkeyPatch) -> Callable[[Receiver], str]:
+    """The address of a channel of Discord, whose requests a receiver gets."""
+
+    def address_of(receiver: Receiver) -> str:
+        monkeypatch.setattr(NotifyDiscord, "notify_url", receiver.url)
+        return "discord://1234/t0ken"
+
+    return address_of
+
+
+def mattermost(receiver: Receiver) -> str:
+    """The address of a channel of Mattermost at a receiver."""
+    return f"mmost://{receiver.url.removeprefix('http://').removesuffix('/in')}/{'t' * 26}"
+
+
+@pytest.mark.parametrize("service", ["discord", "mattermost"])
+async def test_a_chat_that_reads_marks_in_text_gets_none_of_a_tenant(
+    service: str, discord: Callable[[Receiver], str]
+) -> None:
+    address_of = discord if service == "discord" else mattermost
+    message = of_event(make_event(7, message=TENANTS), Occasion.FAILED)
+    async with receiving() as receiver:
+        assert await sent(make_target(address=AppriseAddress(address_of(receiver))), message) == Sent()
+    [(_, body)] = receiver.received
+    payload = orjson.loads(body)
+    text = payload["content" if service == "discord" else "text"]
+    assert [mark for mark in ("@everyone", "@here", "<@", "<!channel", "](") if mark in text] == []
+    shown = text.replace(INVISIBLE, "")
+    assert message.text in shown
+    assert message.command in text
+
+
+async def test_slack_gets_text_whose_marks_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = of_event(make_event(7, message=TENANTS), Occasion.FAILED)
+    async with receiving() as receiver:
+        monkeypatch.setattr(NotifySlack, "webhook_url", receiver.url)
+        address = AppriseAddress("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#jobs")
+        await sent(make_target(address=address), message)  # which takes no empty answer for a success
+    text = orjson.loads(receiver.received[0][1])["attachments"][0]["text"]
+    assert "@everyone @here &lt;@123&gt; &lt;!channel&gt;: [renew]" in text
+    assert INVISIBLE not in text
 
 
 @pytest.mark.parametrize("url", ["no-such-service://x", "T0KEN", "slack://"])
