@@ -12,35 +12,38 @@ from prometheus_client.parser import text_string_to_metric_families
 from testbed.processes import Process
 
 Labels = tuple[str, ...]
-MetricValues = dict[str, dict[Labels, float]]
-"""Values by metric and by its labels' values, in the order of the labels' names."""
+"""The values of the labels of a sample, in the order of the labels' names."""
+
+STARTED = '"event": "started"'
+"""In the line of its log in which a dispatcher says where it serves."""
 
 
-async def scrape(process: Process) -> MetricValues:
-    """Every sample of now; none as long as it does not serve them yet."""
+async def values_of(process: Process, metric: str) -> dict[Labels, float]:
+    """Every sample of one metric of now; none as long as the process does not serve it yet."""
     answer = await asyncio.to_thread(_read, process)
-    figures: MetricValues = {}
-    for family in text_string_to_metric_families(answer):
-        for sample in family.samples:
-            labels = tuple(sample.labels[name] for name in sorted(sample.labels))
-            figures.setdefault(sample.name, {})[labels] = sample.value
-    return figures
+    # To parse all metrics would take a tester that looks again and again more time than the answer takes the process.
+    own = "\n".join(line for line in answer.splitlines() if line.startswith((f"{metric}{{", f"{metric} ")))
+    return {
+        tuple(sample.labels[name] for name in sorted(sample.labels)): sample.value
+        for family in text_string_to_metric_families(own)
+        for sample in family.samples
+    }
 
 
 async def free_in(process: Process, cluster: str = "hub") -> dict[str, int]:
     """What the dispatcher says is free, by resource; what is absent is 0."""
-    gauges = (await scrape(process)).get("dispatcher_capacity_free", {})
+    gauges = await values_of(process, "dispatcher_capacity_free")
     return {resource: int(value) for (name, resource), value in gauges.items() if name == cluster and value}
 
 
 async def writes_of(process: Process) -> float:
     """How many writes it has sent to API servers."""
-    return sum((await scrape(process)).get("dispatcher_api_writes_total", {}).values())
+    return sum((await values_of(process, "dispatcher_api_writes_total")).values())
 
 
 async def cycles_of(process: Process) -> float:
     """How many dispatch cycles it has run; 0 before it leads."""
-    return (await scrape(process)).get("dispatcher_cycle_seconds_count", {}).get((), 0.0)
+    return (await values_of(process, "dispatcher_cycle_seconds_count")).get((), 0.0)
 
 
 async def readiness_of(process: Process) -> tuple[int, str]:
@@ -51,9 +54,8 @@ async def readiness_of(process: Process) -> tuple[int, str]:
 def probes_of(process: Process) -> str:
     """Where it serves probes and metrics, from its own log; empty until it has started."""
     for line in reversed(process.log.read_text().splitlines()):
-        told = json.loads(line) if line.startswith("{") else {}
-        if told.get("event") == "started":
-            return str(told["probes"])
+        if line.startswith("{") and STARTED in line:
+            return str(json.loads(line)["probes"])
     return ""
 
 

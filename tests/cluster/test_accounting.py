@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
+import psycopg
 import pytest
 
 from testbed import nodes
@@ -22,7 +23,7 @@ from testbed.processes import Process
 from tests.cluster.figures import free_in
 from tests.cluster.lives import crash
 from tests.cluster.manifests import appwrapper, deployment, item, job, never_starting, pod, renamed
-from tests.cluster.outcomes import delete_all, reason_of, rows
+from tests.cluster.outcomes import delete_all, reason_of
 from tests.cluster.world import World, example
 
 Json = dict[str, Any]
@@ -159,6 +160,8 @@ def in_base_units(resource: str, written: str) -> int:
 DEAD_NODE = "node-dead"
 STEPS = 60
 RAY_DEMAND = {"cpu": 6000, "memory": 32 * 10**9, "nvidia.com/gpu": 2}
+BETWEEN_LOOKS = 0.01
+"""Seconds between two looks of a test that looks all the time, so that the dispatcher has time for its work, too."""
 HOLDING = (
     "SELECT demand FROM appwrapper WHERE phase IN "
     "('Dispatching', 'Dispatched', 'Running', 'Requeueing', 'Failing', 'Deleting')"
@@ -168,13 +171,15 @@ HOLDING = (
 async def until_equal(world: World, process: Process, accounts: Accounts, what: str) -> None:
     """Return once the figure and the lists agree while nothing moves."""
     last: list[object] = []
+    before = await accounts.look()
 
     async def agree() -> bool:
-        before = await accounts.look()
+        nonlocal before
         said = await free_in(process)
         after = await accounts.look()
         last[:] = [dict(accounts.free(after)), said]
-        return before.versions == after.versions and accounts.free(after) == Counter(said)
+        has_moved, before = before.versions != after.versions, after
+        return not has_moved and accounts.free(after) == Counter(said)
 
     try:
         await world.until(agree, what)
@@ -411,6 +416,7 @@ async def test_gang_is_counted_exactly_once_while_its_pods_appear_and_go(world: 
     async def watch() -> None:
         while True:
             seen.append(await free_in(process))
+            await asyncio.sleep(BETWEEN_LOOKS)
 
     watching = asyncio.create_task(watch())
     try:
@@ -440,13 +446,15 @@ async def test_demand_of_dispatched_gangs_never_exceeds_capacity(world: World) -
     most: Amounts = Counter()
 
     async def watch() -> None:
-        while True:
-            held: Amounts = Counter()
-            for row in await rows(world, HOLDING):
-                held.update(row["demand"])
-            most.update(held - most)
-            assert held <= capacity, f"{held} of {capacity} is held"
-            assert min((await free_in(process)).values()) >= 0
+        async with await psycopg.AsyncConnection.connect(world.database_url, autocommit=True) as connection:
+            while True:
+                held: Amounts = Counter()
+                for (demand,) in await (await connection.execute(HOLDING)).fetchall():
+                    held.update(demand)
+                most.update(held - most)
+                assert held <= capacity, f"{held} of {capacity} is held"
+                assert min((await free_in(process)).values()) >= 0
+                await asyncio.sleep(BETWEEN_LOOKS)
 
     async def there_is_competition() -> bool:
         return watching.done() or most["cpu"] > capacity["cpu"] // 2

@@ -117,7 +117,7 @@ async def all_run(world: World) -> None:
         await world.create(gang(name))
     for name in faults():
         await world.until_state(name, "Running")
-        await assert_whole(world, name)
+    await assert_whole(world, *faults())
 
 
 GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
@@ -154,8 +154,7 @@ async def test_expired_watches_miss_no_change(wires: Wires, expired: Reply) -> N
 
     await world.until(released, "what was deleted is released")
     assert rule.struck.is_set()
-    for name in ("stays", "created-meanwhile"):
-        await assert_whole(world, name)
+    await assert_whole(world, "stays", "created-meanwhile")
     assert set(wires.created().values()) == {1}
 
 

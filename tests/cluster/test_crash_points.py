@@ -80,7 +80,7 @@ class Belt:
         assert known.pop(waiting) == Life(Phase.QUEUED, QUEUED)
         assert {life.phase for life in known.values()} == {Phase.DELETED}
         assert await in_order_of(url, "dispatched") == [name(number) for number in range(self._running + 1)]
-        await assert_whole(self._world, running, PODS)
+        await assert_whole(self._world, running, pods=PODS)
         assert await self._world.get("Job", waiting) is None
         assert set(self._mortal.wires.created().values()) == {1}
 

@@ -76,6 +76,6 @@ async def test_away_at_the_start_it_is_waited_for(wires: Wires, postgres: Embedd
 async def all_ran(wires: Wires) -> None:
     for name in LOAD:
         await wires.world.until_state(name, "Running")
-        await assert_whole(wires.world, name)
+    await assert_whole(wires.world, *LOAD)
     assert await lives(wires.world.database_url) == dict.fromkeys(LOAD, RAN)
     assert set(wires.created().values()) == {1}

@@ -131,8 +131,7 @@ async def told_once(pair: Pair, *names: str) -> None:
     assert known == {
         name: Life(Phase.RUNNING, ("submitted", "dispatched", "created", "pods-running")) for name in names
     }
-    for name in names:
-        await assert_whole(pair.world, name)
+    await assert_whole(pair.world, *names)
     assert set((pair.first.created() + pair.second.created()).values()) == {1}
 
 

@@ -13,6 +13,7 @@ from psycopg.rows import dict_row
 
 from dispatcher.core.lifecycle.transitions import TRANSITIONS
 from dispatcher.core.model.record import Phase
+from dispatcher.kube.client import METADATA_LIST
 from testbed.processes import Process
 from testbed.proxy import ApiProxy, Exchange
 from testbed.proxy_postgres import Commit, PostgresProxy
@@ -170,26 +171,23 @@ def gang(name: str, cpu: str = "100m", pods: int = 1, **annotations: str) -> Jso
     return appwrapper(name, item(config_map(name)), item(job(name, pods, cpu, **annotations)))
 
 
-async def assert_whole(world: World, name: str, pods: int = 1) -> None:
-    """Exactly one full set of a gang's objects, and all of its pods and no more."""
-    found = await world.get("AppWrapper", name)
-    assert found is not None
-    uid = found["metadata"]["uid"]
+async def assert_whole(world: World, *names: str, pods: int = 1) -> None:
+    """Exactly one full set of the objects of each gang, and all of its pods and no more."""
+    found = [each["metadata"] for each in await world.every("AppWrapper", METADATA_LIST)]
+    uids = {each["name"]: each["uid"] for each in found if each["name"] in names}
+    assert uids.keys() == {*names}
     for kind in ("ConfigMap", "Job"):
-        assert [each["metadata"]["name"] for each in await _owned(world, kind, uid)] == [name]
-    assert len(await _labelled(world, "Pod", uid)) == pods
+        owned = await world.every(kind, METADATA_LIST)
+        assert {name: _owned(owned, uid) for name, uid in uids.items()} == {name: [name] for name in uids}
+    labels = [each["metadata"].get("labels") or {} for each in await world.every("Pod", METADATA_LIST)]
+    counts = Counter(each.get("dispatcher.codeflare.dev/appwrapper-uid") for each in labels)
+    assert {name: counts[uid] for name, uid in uids.items()} == dict.fromkeys(uids, pods)
 
 
-async def _owned(world: World, kind: str, uid: str) -> list[Json]:
+def _owned(found: list[Json], uid: str) -> list[str]:
+    """The names of the objects that an AppWrapper owns."""
     return [
-        each
-        for each in await world.every(kind)
+        each["metadata"]["name"]
+        for each in found
         if any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences", ()))
-    ]
-
-
-async def _labelled(world: World, kind: str, uid: str) -> list[Json]:
-    label = "dispatcher.codeflare.dev/appwrapper-uid"
-    return [
-        each for each in await world.every(kind) if (each["metadata"].get("labels") or {}).get(label) == uid
     ]
