@@ -68,17 +68,25 @@ class Fork:
 class ForkServer:
     """Forks `entry` (`package.module:function`), with these modules imported beforehand.
 
-    Name also the modules that the entry imports only when it runs: otherwise each fork imports them again. Safe to use
-    from several threads.
+    Name also the modules that the entry imports only when it runs: otherwise each fork imports them again. `python` may
+    be of another environment, and `environment` has the variables with which it imports. Safe to use from several
+    threads.
     """
 
-    def __init__(self, entry: str, *modules: str) -> None:
+    def __init__(
+        self,
+        entry: str,
+        *modules: str,
+        python: str | Path = sys.executable,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._popen = subprocess.Popen(
-                [sys.executable, "-m", "testbed.forkserver", entry, *modules],
+                [python, "-m", "testbed.forkserver", entry, *modules],
                 stdin=theirs.fileno(),
                 cwd=CHECKOUT,
+                env=environment,
                 start_new_session=True,
             )
         self._mutex = threading.Lock()

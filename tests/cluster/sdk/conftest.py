@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
+from testbed.forkserver import ForkServer
 from tests.cluster.sdk.ingress import IngressController
-from tests.cluster.sdk.notebook import Notebook
+from tests.cluster.sdk.notebook import INTERPRETER, Notebook
 from tests.cluster.sdk.releases import RELEASES, Release
 from tests.cluster.world import CHECKOUT, World
 
 ENVIRONMENT = CHECKOUT / ".dev" / "codeflare-sdk"
 
 MakeNotebook = Callable[[], Awaitable[Notebook]]
+Interpreters = Callable[[Release, dict[str, str]], ForkServer]
 
 
 @pytest.fixture(scope="session")
@@ -49,9 +51,28 @@ async def ingress_controller() -> AsyncIterator[IngressController]:
         yield controller
 
 
+@pytest.fixture(scope="session")
+def interpreters(sdk_environment: Path) -> Iterator[Interpreters]:
+    """Has imported a release, which takes several seconds of CPU: every notebook is a fork of it."""
+    servers: dict[str, ForkServer] = {}
+
+    def interpreter(release: Release, environment: dict[str, str]) -> ForkServer:
+        if release.version not in servers:
+            python = sdk_environment / release.environment / "bin" / "python"
+            servers[release.version] = ForkServer(
+                INTERPRETER, *release.modules, python=python, environment=environment
+            )
+        return servers[release.version]
+
+    yield interpreter
+    for server in servers.values():
+        server.close()
+
+
 @pytest.fixture
 async def make_notebook(
     sdk_environment: Path,
+    interpreters: Interpreters,
     release: Release,
     world: World,
     ingress_controller: IngressController,
@@ -69,8 +90,8 @@ async def make_notebook(
     async with AsyncExitStack() as stack:
 
         async def open_notebook() -> Notebook:
-            python = sdk_environment / release.environment / "bin" / "python"
-            notebook = await stack.enter_async_context(Notebook.open(python, environment))
+            opened = Notebook.open(interpreters(release, environment), environment)
+            notebook = await stack.enter_async_context(opened)
             await notebook.run(release.imports)
             await notebook.run(
                 f"KubeConfigFileAuthentication({str(world.plane.kubeconfig)!r}).load_kube_config()"

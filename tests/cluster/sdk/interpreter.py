@@ -1,7 +1,7 @@
 """Runs in the SDK's own Python: executes the cells that come in, and says what became of each.
 
-Cells come as JSON strings, one a line. What a cell printed, and what its last expression is worth or what it raised,
-go out as a JSON object, one a line.
+Cells come as JSON strings, one a line, over the socket that is the standard output. What a cell printed, and what its
+last expression is worth or what it raised, go out there as a JSON object, one a line.
 """
 
 from __future__ import annotations
@@ -9,21 +9,30 @@ from __future__ import annotations
 import ast
 import io
 import json
-import sys
+import os
+import socket
 import traceback
 from contextlib import redirect_stdout
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 
 def main() -> None:
     """Serve cells until there are no more."""
     names: dict[str, Any] = {}
-    for line in sys.stdin:
-        outcome = executed(json.loads(line), names)
-        sys.stdout.write(json.dumps(outcome) + "\n")
-        sys.stdout.flush()
+    with (
+        socket.socket(fileno=os.dup(1)) as wire,
+        wire.makefile() as cells,
+        wire.makefile("w") as outcomes,
+        Path(os.devnull).open("w") as nothing,
+    ):
+        for output in (1, 2):  # what libraries write of themselves is no outcome
+            os.dup2(nothing.fileno(), output)
+        for line in cells:
+            outcomes.write(json.dumps(executed(json.loads(line), names)) + "\n")
+            outcomes.flush()
 
 
 def executed(cell: str, names: dict[str, Any]) -> dict[str, object]:
@@ -55,7 +64,3 @@ def plain(value: object) -> object:
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     return value if isinstance(value, str | int | float | None) else repr(value)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
-INTERPRETER = Path(__file__).with_name("interpreter.py")
+from testbed.forkserver import ForkServer
+
+INTERPRETER = "tests.cluster.sdk.interpreter:main"
+"""The entry of the fork servers of notebooks."""
 
 
 class Raised(Exception):
@@ -28,33 +33,34 @@ class Output:
 class Notebook:
     """One interpreter, which has names and modules from the cells run so far."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(self, outcomes: asyncio.StreamReader, cells: asyncio.StreamWriter) -> None:
+        self._outcomes = outcomes
+        self._cells = cells
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, python: Path, environment: dict[str, str]) -> AsyncIterator[Notebook]:
-        """An interpreter that ends with the block. It knows of this environment, and no other."""
-        process = await asyncio.create_subprocess_exec(
-            python,
-            INTERPRETER,
-            env=environment,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
+    async def open(cls, interpreters: ForkServer, environment: dict[str, str]) -> AsyncIterator[Notebook]:
+        """A new interpreter that ends with the block. It knows of this environment, and no other."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            fork = await asyncio.to_thread(
+                interpreters.fork, ["notebook"], theirs.fileno(), environment, None, None
+            )
+        fork.release()
+        outcomes, cells = await asyncio.open_unix_connection(sock=ours)
         try:
-            yield cls(process)
+            yield cls(outcomes, cells)
         finally:
-            process.kill()
-            await process.communicate()
+            with suppress(ProcessLookupError):
+                os.kill(fork.pid, SIGKILL)
+            await asyncio.to_thread(fork.wait)
+            cells.close()
 
     async def run(self, cell: str) -> Output:
         """Run a cell to its end; raises `Raised`."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(cell).encode() + b"\n")
-        await self._process.stdin.drain()
-        line = await self._process.stdout.readline()
+        self._cells.write(json.dumps(cell).encode() + b"\n")
+        await self._cells.drain()
+        line = await self._outcomes.readline()
         assert line, "the interpreter ended"
         return self._output(json.loads(line))
 

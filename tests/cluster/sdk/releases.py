@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,11 @@ class Release:
     environment: str = "env"
     cluster: dict[str, Any] = field(default_factory=dict)
     queue: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def modules(self) -> list[str]:
+        """The modules that its users import."""
+        return re.findall(r"^from (\S+) import", self.imports, re.MULTILINE)
 
     def make_cluster(self, namespace: str, name: str, **options: Any) -> str:  # noqa: ANN401
         """A cell that defines a variable `name`: a cluster of two workers with a GPU each, unless told otherwise."""
