@@ -13,7 +13,6 @@ import pytest
 
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.core.kinds.pods.pod_requests import pod_requests
-from testbed.plane import Plane
 from testbed.processes import Process
 from tests.builders import gang_of
 from tests.cluster.figures import free_in
@@ -143,16 +142,6 @@ async def test_gang_is_suspended_and_resumed(world: World) -> None:
 
     await world.merge("AppWrapper", "ray", {"spec": {"suspend": False}})
     await world.until_state("ray", "Running")
-
-
-async def test_operator_goes_on_after_the_api_server_was_restarted(plane: Plane, world: World) -> None:
-    await world.start_dispatcher()
-    await world.create_until("Running", appwrapper("ray", item(raycluster("ray"))))
-
-    await plane.restart_apiserver()
-    await world.create(appwrapper("more", item(raycluster("more"))))
-
-    await world.until_state("more", "Running")
 
 
 # --- RayJobs -----------------------------------------------------------------------------------------
