@@ -11,6 +11,7 @@ from datetime import date
 from typing import Final
 
 import pytest
+from hypothesis import settings
 
 ALL: Final = "all"
 TODAY: Final = "today"
@@ -34,6 +35,23 @@ def header(part: str) -> str:
 def profile(part: str) -> str:
     """Return the Hypothesis profile of a run: all examples beside all sweeps, else the first of them."""
     return "suite" if part == ALL else "today"
+
+
+def examples(count: int) -> int:
+    """Return how many of so many examples this run tries: in a run of a part, as large a share as of other tests."""
+    return count * settings().max_examples // settings.get_profile(profile(ALL)).max_examples
+
+
+def spread(seeds: range, each_day: int) -> list[pytest.ParameterSet]:
+    """Return the seeds of a test as parameters: the first so many for each day, and as many for each of some sweeps."""
+    return [
+        pytest.param(
+            seeds[first : first + each_day],
+            id=f"from-{seeds[first]}",
+            marks=[pytest.mark.sweep] if first else [],
+        )
+        for first in range(0, len(seeds), each_day)
+    ]
 
 
 def left_out(items: Sequence[pytest.Item], part: str) -> list[pytest.Item]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.distribution import turned
-from tests.sweeps import ALL, PARTS, TODAY, left_out, part, profile
+from tests.sweeps import ALL, PARTS, TODAY, examples, left_out, part, profile, spread
 
 MONDAY = date(2026, 11, 23)
 SWEEPS = 2 * PARTS + 1
@@ -57,6 +57,26 @@ def test_part_that_there_is_not_is_refused(option: str) -> None:
 def test_a_run_of_a_part_tries_fewer_of_the_same_examples(chosen: str, examples: int) -> None:
     loaded = settings.get_profile(profile(chosen))
     assert (loaded.max_examples, loaded.derandomize, loaded.deadline) == (examples, True, None)
+
+
+@pytest.mark.parametrize(("chosen", "tried"), [(ALL, 150), ("3", 60)], ids=["all", "part-3"])
+def test_a_test_with_a_number_of_its_own_tries_as_large_a_share(chosen: str, tried: int) -> None:
+    before = settings.get_current_profile_name()
+    settings.load_profile(profile(chosen))
+    try:
+        assert examples(150) == tried
+    finally:
+        settings.load_profile(before)
+
+
+def test_seeds_that_are_spread_are_all_tried_and_the_first_each_day() -> None:
+    found = spread(range(5, 30), 10)
+    assert [seeds for each in found for (seeds,) in [each.values]] == [
+        range(5, 15),
+        range(15, 25),
+        range(25, 30),
+    ]
+    assert [[mark.name for mark in each.marks] for each in found] == [[], ["sweep"], ["sweep"]]
 
 
 # --- How the workers of a run share what each of them needs ------------------------------------------------

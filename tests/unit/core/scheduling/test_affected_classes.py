@@ -23,6 +23,7 @@ from dispatcher.core.scheduling.cycle.ordering import in_order
 from dispatcher.core.scheduling.fit import affected_classes
 from dispatcher.core.scheduling.fit.affected_classes import LARGEST, MOST_COLUMNS, AffectedClasses
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
+from tests import sweeps
 from tests.builders import at, make_record
 from tests.one_queue import OneQueue, plan
 
@@ -131,8 +132,7 @@ class FullClusters:
 @pytest.mark.parametrize(
     "seeds",
     [
-        pytest.param(range(10), id="some"),
-        pytest.param(range(10, 20), id="others"),
+        *sweeps.spread(range(20), 10),
         pytest.param(range(20, 1000), id="many", marks=[pytest.mark.exhaustive, pytest.mark.timeout(1200)]),
     ],
 )

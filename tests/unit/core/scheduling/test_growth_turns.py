@@ -24,6 +24,7 @@ from dispatcher.core.scheduling.growth.growth_turns import asked_at
 from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueFacts
 from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
+from tests import sweeps
 from tests.builders import at, attempt_of, make_gang, make_record
 from tests.unit.core.scheduling.test_grants import Hub
 
@@ -194,14 +195,15 @@ def random_case(chance: Random, sharing: Sharing) -> tuple[Hub, Asks]:
 
 
 @pytest.mark.parametrize("sharing", Sharing)
-def test_growth_goes_in_the_order_of_a_cycle(sharing: Sharing) -> None:
+@pytest.mark.parametrize("seeds", sweeps.spread(range(150), 50))
+def test_growth_goes_in_the_order_of_a_cycle(sharing: Sharing, seeds: range) -> None:
     short = 0
-    for seed in range(150):
+    for seed in seeds:
         hub, asks = random_case(Random(seed), sharing)  # noqa: S311 - repeatable
         found = granted(hub, asks)
         assert found == dispatched(hub, asks), seed
         short += 0 < len(found) < sum(map(len, asks.values()))
-    assert short > 30
+    assert short > 10
 
 
 # --- The age of growth: by the hub's clock, or by our records where a member dates its pods by its own -----

@@ -38,6 +38,7 @@ from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.fit.cluster_room import ClusterRoom
 from dispatcher.core.scheduling.fit.fit import Fit
+from tests import sweeps
 from tests.builders import at, make_core_node, make_gang, make_record, make_snapshot, make_snapshots
 from tests.one_queue import OneQueue, cycle_over, outcomes_in, rules, starved
 from tests.unit.core.scheduling.clusters import KNOWN, WHERES, Known
@@ -258,7 +259,9 @@ class SameAsFromScratch(RuleBasedStateMachine):
 
 
 TestSameAsFromScratch = SameAsFromScratch.TestCase
-TestSameAsFromScratch.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestSameAsFromScratch.settings = settings(
+    max_examples=sweeps.examples(100), stateful_step_count=30, deadline=None
+)
 
 
 class SameAsFromScratchOnNodes(SameAsFromScratch):
@@ -364,10 +367,14 @@ class SameAsFromScratchBesidePods(SameAsFromScratchOnNodes):
 
 
 TestSameAsFromScratchBesidePods = SameAsFromScratchBesidePods.TestCase
-TestSameAsFromScratchBesidePods.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSameAsFromScratchBesidePods.settings = settings(
+    max_examples=sweeps.examples(60), stateful_step_count=30, deadline=None
+)
 
 TestSameAsFromScratchOnNodes = SameAsFromScratchOnNodes.TestCase
-TestSameAsFromScratchOnNodes.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSameAsFromScratchOnNodes.settings = settings(
+    max_examples=sweeps.examples(60), stateful_step_count=30, deadline=None
+)
 
 
 def plan_of(queue: OneQueue, cpu: int) -> list[Outcome]:

@@ -17,6 +17,7 @@ from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, NotEvaluated, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot, rejection, score
+from tests import sweeps
 from tests.builders import make_gang, make_record, make_snapshot
 from tests.one_queue import plan
 from tests.unit.core.scheduling.clusters import JOB, KNOWN, RAY, WHERES, Known
@@ -324,7 +325,7 @@ def snapshots_of(drawn: dict[str, tuple[Resources, Resources, Known]]) -> dict[s
     return snapshots
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=sweeps.examples(80), deadline=None)
 @given(clusters(), queues())
 def test_best_cluster_that_fits_gets_the_whole_gang(
     drawn: dict[str, tuple[Resources, Resources, Known]], queue: list[Record]
@@ -352,7 +353,7 @@ def test_best_cluster_that_fits_gets_the_whole_gang(
             snapshots[best.name].capacity.take(gang)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=sweeps.examples(80), deadline=None)
 @given(clusters(), st.permutations(NAMES), queues(), st.sets(st.integers(0, 9), max_size=3))
 def test_order_in_which_clusters_are_known_decides_nothing(
     drawn: dict[str, tuple[Resources, Resources, Known]],
@@ -374,7 +375,7 @@ def test_reservation_is_on_the_first_cluster_by_name() -> None:
     assert places(plan([starving, small], snapshots, starved={starving.uid})) == ["Waiting", "b"]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=sweeps.examples(80), deadline=None)
 @given(clusters(), queues(), st.sets(st.integers(0, 9), max_size=3), st.sampled_from(QueueingStrategy))
 def test_no_cluster_takes_a_rejected_gang_or_more_than_it_has_whatever_is_reserved(
     drawn: dict[str, tuple[Resources, Resources, Known]],

@@ -20,6 +20,7 @@ from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, QueueShare
 from dispatcher.core.scheduling.sharing.refusals import MOST_BORROWERS
+from tests import sweeps
 from tests.unit.core.queues.naive_quota import NaiveForest
 from tests.unit.core.scheduling.queue_answers import answer_of
 from tests.unit.core.scheduling.queue_worlds import (
@@ -539,7 +540,7 @@ def check_memory(seed: int, in_two_trees: float) -> None:
     assert world.plan_queues(remembers=False) == world.plan_queues()
 
 
-@settings(max_examples=80)
+@settings(max_examples=sweeps.examples(80))
 @given(SEEDS, PARTS_IN_TWO_TREES)
 def test_a_remembered_rejection_equals_a_new_decision(seed: int, in_two_trees: float) -> None:
     check_memory(seed, in_two_trees)
@@ -568,7 +569,7 @@ def check_order(seed: int, sharing: str, in_two_trees: float) -> None:
         assert answer_of(parse_scenario(document)) == answer
 
 
-@settings(max_examples=80)
+@settings(max_examples=sweeps.examples(80))
 @given(SEEDS, st.sampled_from(SHARINGS), PARTS_IN_TWO_TREES)
 def test_the_order_of_running_gangs_and_queues_does_not_matter(
     seed: int, sharing: str, in_two_trees: float

@@ -18,6 +18,7 @@ from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
 from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
+from tests import sweeps
 from tests.builders import at, make_gang, make_record, make_snapshots
 from tests.one_queue import Cycles
 from tests.unit.core.scheduling.month import make_cluster
@@ -43,7 +44,7 @@ def decisions(world: World, queue: str) -> dict[str, QueueOutcome]:
     return {each.record.uid: each for each in found if not isinstance(each, Drained)}
 
 
-@settings(max_examples=150)
+@settings(max_examples=sweeps.examples(150))
 @given(documents(), st.sampled_from(list(QueueingStrategy)))
 def test_hub_without_queues_decides_as_one_with_a_queue_without_limits(
     document: Json, policy: QueueingStrategy

@@ -25,11 +25,10 @@ from dispatcher.core.scheduling.sharing.account_report import QueueReport
 from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueFacts
 from dispatcher.core.scheduling.sharing.gangs import active_gang, set_aside
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
+from tests import sweeps
 from tests.builders import at, make_core_node, make_gang, make_record
 from tests.unit.core.scheduling.queue_answers import answer_of
 from tests.unit.core.scheduling.queue_worlds import random_document
-
-SEEDS = range(150)
 
 
 def grown(gang: RunningGang, demand: Resources) -> RunningGang:
@@ -50,10 +49,11 @@ def with_running(world: World, *running: RunningGang) -> World:
     return replace(world, running=running)
 
 
-def test_queues_are_charged_for_the_resources_a_gang_holds() -> None:
+@pytest.mark.parametrize("seeds", sweeps.spread(range(150), 50))
+def test_queues_are_charged_for_the_resources_a_gang_holds(seeds: range) -> None:
     """A victim that is queued again asks for less then, so in few worlds another gang is spared."""
     differing = preempting = 0
-    for seed in SEEDS:
+    for seed in seeds:
         world = parse_scenario(random_document(Random(seed)))  # noqa: S311 - repeatable
         answer = answer_of(world)
         other = answer_of(with_running(world, *(grown(each, half(each.demand)) for each in world.running)))
@@ -64,7 +64,7 @@ def test_queues_are_charged_for_the_resources_a_gang_holds() -> None:
             assert has_victims, seed
             differing += 1
     assert differing < preempting / 10
-    assert preempting > 10
+    assert preempting > 3
 
 
 @pytest.mark.parametrize(

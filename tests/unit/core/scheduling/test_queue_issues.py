@@ -22,6 +22,7 @@ from dispatcher.core.scheduling.cycle.outcomes import Impossible, Waiting
 from dispatcher.core.scheduling.cycle.refused import Refused
 from dispatcher.core.scheduling.sharing.news import ClassRefused, Unplaced, is_news, outcome_of
 from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
+from tests import sweeps
 from tests.builders import NOW, make_record
 from tests.unit.core.scheduling.queue_simulation import Simulation
 from tests.unit.core.scheduling.queue_worlds import random_document
@@ -331,8 +332,9 @@ def check(seeds: range) -> int:
     return found
 
 
-def test_random_forests_come_to_rest() -> None:
-    assert check(range(40)) > 15
+@pytest.mark.parametrize("seeds", sweeps.spread(range(40), 20))
+def test_random_forests_come_to_rest(seeds: range) -> None:
+    assert check(seeds) > 7
 
 
 @pytest.mark.exhaustive

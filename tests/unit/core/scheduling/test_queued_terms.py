@@ -28,6 +28,7 @@ from dispatcher.core.scheduling.capacity.queued_terms import QueuedTerms, follow
 from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.sharing.queued_gangs import QueueClassKey, QueuedGangs
+from tests import sweeps
 from tests.builders import NOW, at, make_gang, make_record, make_snapshots
 from tests.one_queue import OneQueue
 from tests.unit.core.scheduling.queue_worlds import random_document
@@ -357,7 +358,7 @@ def check_order_in_classes(seed: int) -> None:
         )
 
 
-@settings(max_examples=60)
+@settings(max_examples=sweeps.examples(60))
 @given(st.integers(0, 2**32))
 def test_no_gang_is_dispatched_before_an_older_one_of_its_class(seed: int) -> None:
     check_order_in_classes(seed)
