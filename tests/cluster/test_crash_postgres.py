@@ -15,7 +15,8 @@ from testbed.proxy import Fault
 from tests.cluster.wires import Life, Wires, assert_whole, changes_records, gang, lives, wires_of
 from tests.cluster.world import World
 
-LOAD = [f"gang-{number:02}" for number in range(30)]
+LOAD = [f"gang-{number:02}" for number in range(12)]
+"""Four for each killing: some are taken in when it comes, and some dispatched."""
 RAN = Life(Phase.RUNNING, ("submitted", "dispatched", "created", "pods-running"))
 
 
