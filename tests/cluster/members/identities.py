@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import subprocess
 import uuid
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import yaml
 
 from dispatcher import errors
-from testbed.plane import Plane
+from testbed.plane import RBAC, Plane, documents_of
 from tests.cluster.world import CHECKOUT, World
 
 Json = dict[str, Any]
@@ -24,12 +23,26 @@ NAMESPACE = "appwrapper-dispatcher"
 """Of both manifests."""
 ACCOUNTS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+COLLECTIONS = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": ACCOUNTS,
+    "Secret": SECRETS,
+    "ClusterRole": f"{RBAC}/clusterroles",
+    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
+    "Role": f"{RBAC}/namespaces/{NAMESPACE}/roles",
+    "RoleBinding": f"{RBAC}/namespaces/{NAMESPACE}/rolebindings",
+}
+"""Where the objects of both manifests are."""
 
 
 async def apply(plane: Plane, manifest: Path) -> None:
-    """Apply a manifest as an operator does."""
-    command = [str(plane.kubectl), "apply", "-f", str(manifest)]
-    await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
+    """Have a cluster hold what a manifest says, as server-side apply does.
+
+    That kubectl applies these manifests, tests/cluster/install and test_clusters_command.py show.
+    """
+    for document in documents_of(manifest):
+        path = f"{COLLECTIONS[document['kind']]}/{document['metadata']['name']}"
+        await asyncio.to_thread(plane.client.apply, path, document)
 
 
 def kubeconfig(plane: Plane, token: str, server: str = "") -> bytes:
