@@ -6,6 +6,7 @@ import asyncio
 import io
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 
 import pytest
@@ -35,6 +36,19 @@ def runner(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
         return Ran(code, *capsys.readouterr())
 
     return run
+
+
+def run_here(*arguments: str, stdin: str = "", **environment: str) -> Ran:
+    """Run a command of `dispatcher` with these variables, for fixtures and tests that have no loop."""
+    written = io.BytesIO(), io.BytesIO()
+    out, err = (io.TextIOWrapper(each, write_through=True) for each in written)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "argv", ["dispatcher", *arguments])
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        code = _exit_code()
+    return Ran(code, *(each.getvalue().decode() for each in written))
 
 
 def _exit_code() -> object:

@@ -9,7 +9,6 @@ import base64
 import json
 import os
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from tests.cluster.manifests import (
 )
 from tests.cluster.members.identities import NAMESPACE
 from tests.cluster.test_submitter import until
+from tests.commands import Ran, run_here
 
 Json = dict[str, Any]
 
@@ -54,29 +54,21 @@ class Person:
 
     kubeconfig: Path
 
-    def aw(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    def aw(self, *arguments: str, stdin: str = "") -> Ran:
         """Run a command to its end."""
-        return subprocess.run(  # noqa: S603  # our own
-            [sys.executable, "-m", "dispatcher", *arguments],
-            input=stdin,
-            env={"PATH": os.environ["PATH"], "KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(CHECKOUT)},
-            cwd=CHECKOUT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return run_here(*arguments, stdin=stdin, KUBECONFIG=str(self.kubeconfig))
 
     def does(self, *arguments: str, stdin: str = "") -> str:
         """The output of a command that has to succeed."""
         ran = self.aw(*arguments, stdin=stdin)
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
+        assert ran.code == 0, ran.err
+        return ran.out
 
     def is_refused(self, *arguments: str, stdin: str = "") -> str:
         """The errors of a command that has to fail, in one line."""
         ran = self.aw(*arguments, stdin=stdin)
-        assert ran.returncode == 1, (ran.stdout, ran.stderr)
-        return " ".join(ran.stderr.split())
+        assert ran.code == 1, (ran.out, ran.err)
+        return " ".join(ran.err.split())
 
 
 def person(plane: Plane, name: str) -> Person:
@@ -150,7 +142,7 @@ def until_policies_are_enforced(plane: Plane) -> None:
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "r"}}
     manifest = yaml.safe_dump(appwrapper("of-a-role", item(role)))
     ada, refusal = person(plane, "ada"), "may not do everything with roles"
-    until(lambda: refusal in ada.aw("submit", "-", "--dry-run", stdin=manifest).stderr)
+    until(lambda: refusal in ada.aw("submit", "-", "--dry-run", stdin=manifest).err)
 
 
 def until_queued(person: Person, name: str) -> None:
