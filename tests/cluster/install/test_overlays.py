@@ -119,6 +119,7 @@ def test_pod_template_of_a_fresh_installation_dispatches_the_example(
     assert '"level": "error"' not in log
 
 
+@pytest.mark.exhaustive
 def test_pod_template_reaches_the_database_by_tls_with_the_mounted_certificate(
     supervisor: Supervisor, fresh: Plane, kubectl: Kubectl, tls_postgres: TlsPostgres, tmp_path: Path
 ) -> None:
