@@ -41,7 +41,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.leaf_quota import LeafQuota, leaf_quotas
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim
-from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cycle.ordering import is_eligible, rank
 from dispatcher.core.scheduling.cycle.outcomes import Outcome, Preempting
 from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
@@ -243,7 +243,7 @@ class Cluster:
 
 def make_cluster(nodes: int, gpu: str, seconds_to_create: int) -> Cluster:
     """Nodes of 128 cores, 1 TiB and 8 GPUs each, with a foreign pod on the first."""
-    ledger = CapacityLedger()
+    ledger = CapacityLedger(FitMode.NODE)
     each = Resources({"cpu": 128_000, "memory": 2**40, "nvidia.com/gpu": 8})
     for number in range(nodes):
         ledger.set_node(Node(f"node-{number}", each))
