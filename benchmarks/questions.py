@@ -28,6 +28,7 @@ VIEWS: Final = (
     "capacity_requests",
     "failures_daily",
     "dispatch_latency",
+    "node_history",
     "cluster_events",
     "timeline",
 )
@@ -146,6 +147,11 @@ FILTERED: Final[Sequence[Question]] = (
         "dispatch_latency, 7 days",
         "SELECT cluster, percentile_cont(0.99) WITHIN GROUP (ORDER BY create_s) FROM dispatch_latency "
         f"WHERE at >= {SINCE} GROUP BY cluster",
+        7,
+    ),
+    Question(
+        "node_history, 7 days ago",
+        f"SELECT node, sum(gpu) FROM node_history WHERE tstzrange(decided_at, ended_at) @> {SINCE} GROUP BY node",
         7,
     ),
     Question("utilisation_hourly, 7 days", f"SELECT * FROM utilisation_hourly WHERE hour >= {SINCE}", 7),

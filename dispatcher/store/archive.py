@@ -1,10 +1,14 @@
 """Moves deleted AppWrappers from the queue's tables to the partitioned tables of history.
 
-The views `history.job_history` and `history.attempt_history` read both places, so their rows stay the same. The
-AppWrapper's objects and spec, which history does not show, are deleted.
+The views `history.job_history`, `history.attempt_history` and `history.node_history` read both places, so their rows
+stay the same. The AppWrapper's objects and spec, which history does not show, are deleted.
 
 After a clock was turned back, an attempt or an AppWrapper may have ended before it began. It is stored as having lasted
 no time, because the tables of history are indexed by time ranges, which must not end before they begin.
+
+The places of an attempt become numbers: three for each node of a pod template, which are the template, the node and the
+pods. The names are stored once for all attempts, in the tables of `partitions.NUMBERED`. No row is written when an
+attempt ends: until the move, its row of the queue's tables has its places.
 """
 
 from __future__ import annotations
@@ -26,9 +30,12 @@ async def move_deleted(connection: AsyncConnection, before: datetime, most: int)
     if not uids:
         return 0
     values = {"uids": uids}
+    await connection.execute(_WITHOUT_JIT)
     for statement in (
         _MEND_ATTEMPTS,
         _MEND_APPWRAPPERS,
+        _NUMBER_NODES,
+        _NUMBER_TEMPLATES,
         _KEEP_ATTEMPTS,
         _KEEP_APPWRAPPERS,
         _REMOVE_OBJECTS,
@@ -40,6 +47,8 @@ async def move_deleted(connection: AsyncConnection, before: datetime, most: int)
     return len(uids)
 
 
+# The planner takes the arrays for long ones: it would compile the statements for longer than they run.
+_WITHOUT_JIT: Final = text("SET LOCAL jit = off")
 _DELETED: Final = text(
     "SELECT uid FROM appwrapper WHERE phase = 'Deleted' AND phase_since < :before "
     "ORDER BY phase_since LIMIT :most FOR UPDATE"
@@ -51,9 +60,36 @@ _MEND_APPWRAPPERS: Final = text(
     "UPDATE appwrapper SET ended_at = least(created_at, taken_in_at) "
     "WHERE uid = ANY(:uids) AND ended_at < least(created_at, taken_in_at)"
 )
+_PLACES: Final = "places_of(t.assignment, a.pod_sets, t.cluster)"
+_PLACED: Final = (
+    f"FROM attempt AS t JOIN appwrapper AS a ON a.uid = t.uid CROSS JOIN LATERAL {_PLACES} AS p "
+    "WHERE t.uid = ANY(:uids)"
+)
+_MONTH: Final = "CAST(date_trunc('month', max(t.ended_at) AT TIME ZONE 'UTC') AS date)"
+# A digest, because requests may be longer than an index takes.
+_DIGEST: Final = "sha256(convert_to(CAST(jsonb_build_array(p.template, p.requests) AS text), 'UTF8'))"
+# A row is written again only if the month is a later one: once a month, not with every attempt.
+_NUMBER_NODES: Final = text(
+    f"INSERT INTO past_node AS known (cluster, name, last_month) SELECT t.cluster, p.node, {_MONTH} {_PLACED} "
+    "GROUP BY t.cluster, p.node ORDER BY t.cluster, p.node "
+    "ON CONFLICT (cluster, name) DO UPDATE SET last_month = excluded.last_month "
+    "WHERE known.last_month < excluded.last_month"
+)
+_NUMBER_TEMPLATES: Final = text(
+    "INSERT INTO past_template AS known (digest, name, requests, last_month) "
+    f"SELECT {_DIGEST}, p.template, p.requests, {_MONTH} {_PLACED} GROUP BY p.template, p.requests "
+    "ORDER BY p.template, p.requests ON CONFLICT (digest) DO UPDATE SET last_month = excluded.last_month "
+    "WHERE known.last_month < excluded.last_month"
+)
+# Joins would read all names for each attempt: the planner knows neither how many places nor how many names there are.
 _KEEP_ATTEMPTS: Final = text(
-    "INSERT INTO past_attempt SELECT l.*, t.queues, t.growth, t.provisioning FROM attempt_live AS l "
-    "JOIN attempt AS t ON t.uid = l.uid AND t.number = l.attempt WHERE l.uid = ANY(:uids)"
+    "INSERT INTO past_attempt SELECT l.*, t.queues, t.growth, t.provisioning, ARRAY("
+    "  SELECT ARRAY["
+    f"    (SELECT known.id FROM past_template AS known WHERE known.digest = {_DIGEST}),"
+    "    (SELECT known.id FROM past_node AS known WHERE known.cluster = t.cluster AND known.name = p.node),"
+    f"    p.pods] FROM {_PLACES} AS p"
+    ") FROM attempt_live AS l JOIN attempt AS t ON t.uid = l.uid AND t.number = l.attempt "
+    "JOIN appwrapper AS a ON a.uid = l.uid WHERE l.uid = ANY(:uids)"
 )
 _KEEP_APPWRAPPERS: Final = text("INSERT INTO past_appwrapper SELECT * FROM job_live WHERE uid = ANY(:uids)")
 _REMOVE_OBJECTS: Final = text("DELETE FROM attempt_object WHERE uid = ANY(:uids)")

@@ -27,6 +27,12 @@ PARTITIONED: Final = {
 }
 """The time column by which each table is partitioned."""
 
+NUMBERED: Final = ("past_node", "past_template")
+"""The tables of names that past attempts refer to by number.
+
+`last_month` is the last month in which an attempt that refers to the name ended.
+"""
+
 MONTHS_AHEAD: Final = 2
 """Partitions made beyond the current month: a dispatcher may be down for as many months without using the default
 partition."""
@@ -94,6 +100,9 @@ async def _drop_month(database: Database, lease: Lease, month: datetime, existin
         for table, column in PARTITIONED.items():
             limit = {"limit": _next_month(month)}
             await connection.execute(text(f"DELETE FROM {table}_default WHERE {column} < :limit"), limit)
+        for table in NUMBERED:
+            expired_month = {"month": month.date()}
+            await connection.execute(text(f"DELETE FROM {table} WHERE last_month <= :month"), expired_month)
     return expired
 
 

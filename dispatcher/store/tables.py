@@ -16,6 +16,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Date,
     DateTime,
     Double,
     Identity,
@@ -451,8 +452,10 @@ past_attempt: Final = Table(
     Column("queues", JSONB),
     Column("growth", JSONB),
     Column("provisioning", JSONB),
+    Column("places", ARRAY(Integer)),
     Index("ix_past_attempt_uid", "uid"),
     Index("ix_past_attempt_decided_at", "decided_at"),
+    Index("ix_past_attempt_unplaced", "ended_at", postgresql_where=text("places IS NULL")),
     Index("ix_past_attempt_held", text("tstzrange(decided_at, ended_at)"), postgresql_using="gist"),
     Index(
         "ix_past_attempt_growth",
@@ -461,6 +464,29 @@ past_attempt: Final = Table(
         postgresql_where=text("growth IS NOT NULL"),
     ),
     postgresql_partition_by="RANGE (ended_at)",
+)
+
+past_node: Final = Table(
+    "past_node",
+    metadata,
+    Column("id", Integer, Identity(always=True), primary_key=True),
+    Column("cluster", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("last_month", Date, nullable=False),
+    Index("uq_past_node", "cluster", "name", unique=True),
+    comment="The names of the nodes of past attempts.",
+)
+
+past_template: Final = Table(
+    "past_template",
+    metadata,
+    Column("id", Integer, Identity(always=True), primary_key=True),
+    Column("digest", LargeBinary, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("requests", JSONB, nullable=False),
+    Column("last_month", Date, nullable=False),
+    Index("uq_past_template", "digest", unique=True),
+    comment="The pod templates of past attempts, with the requests of one pod.",
 )
 
 

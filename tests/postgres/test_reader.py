@@ -14,7 +14,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from dispatcher.core.lifecycle import removal, run_changes
+from dispatcher.core.lifecycle import queue_changes, removal, run_changes
+from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.preemption import Reason
 from dispatcher.store import migrate, overdue, reader
 from dispatcher.store.database import Database
@@ -295,7 +296,7 @@ def views_of_tenants(url: str) -> list[str]:
 
 def test_tenant_sees_its_namespaces_in_every_view_and_no_other(two_tenants: str, database_url: str) -> None:
     views = views_of_tenants(database_url)
-    assert len(views) == 13
+    assert len(views) == 14
     seen = set()
     with psycopg.connect(two_tenants) as connection:
         for view in views:
@@ -320,6 +321,15 @@ async def test_tenant_sees_only_its_own_preempted_gangs_and_their_preemptors(
         await queue.commit([removal.removed(record, LATER)])
     told = "SELECT namespace, name, by_namespace, by_name, by_queue, reason FROM tenant.preemptions"
     assert rows_of(two_tenants, told) == [("ours", "of-ours", "theirs", "other", "b", "FairShare")]
+
+
+async def test_tenant_sees_the_nodes_of_its_own_gangs(two_tenants: str, queue: QueueStore) -> None:
+    for namespace, node in (("ours", "n1"), ("theirs", "n2")):
+        (record,) = (await queue.commit([make_submit(f"of-{namespace}", namespace=namespace)])).accepted
+        places = Assignment((((node, 2),),))
+        await queue.commit([queue_changes.dispatch(record, "hub", LATER, assignment=places)])
+    told = "SELECT namespace, name, node, pods FROM tenant.node_history"
+    assert rows_of(two_tenants, told) == [("ours", "of-ours", "n1", 2)]
 
 
 def test_tenant_views_have_every_column_of_history_with_its_meaning(database_url: str) -> None:

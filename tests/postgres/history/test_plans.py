@@ -16,7 +16,7 @@ from benchmarks.questions import COMMANDS, FILTERED, LONG, UNFILTERED, VIEWS, Qu
 from dispatcher.core.model.record import Phase
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.partitions import PARTITIONED, drop_expired
+from dispatcher.store.partitions import NUMBERED, PARTITIONED, drop_expired
 from dispatcher.store.reports import NO_FILTER, Reports, Window
 from dispatcher.store.reports import reports as reports_of
 from testbed.postgres import clone_template, drop_database
@@ -149,9 +149,9 @@ async def test_old_months_are_dropped_whole_and_none_is_read_for_that(
         for statement, values in sent.items()
         if statement.startswith(("DELETE", "SELECT min("))
     }
-    assert len(changing) == 2 * len(PARTITIONED)
+    assert len(changing) == 2 * len(PARTITIONED) + len(NUMBERED)
     read = set[str]().union(*(plans.relations(plans.explain(connection, *each)) for each in changing.items()))
-    assert read == {f"{table}_default" for table in PARTITIONED}
+    assert read == {*(f"{table}_default" for table in PARTITIONED), *NUMBERED}
     others = sent.keys() - changing.keys()
     assert all(
         each.startswith(("DROP TABLE", "SET", "SELECT 1 FROM leader", "SELECT c.relname", "UPDATE hub"))
@@ -245,6 +245,13 @@ def years(postgres_url: str, database_template: str) -> Iterator[psycopg.Connect
             "SELECT * FROM history.dispatch_latency WHERE at > %(now)s::timestamptz - interval '1 d'",
             {"past_attempt"},
             id="dispatches-of-a-day",
+        ),
+        pytest.param("SELECT * FROM history.node_history WHERE uid = 'uid-7'", {"past_attempt"}, id="nodes"),
+        pytest.param(
+            "SELECT * FROM history.node_history "
+            "WHERE tstzrange(decided_at, ended_at) @> %(now)s::timestamptz - interval '1 d'",
+            {"past_attempt"},
+            id="nodes-at-a-moment",
         ),
         pytest.param(
             "SELECT * FROM history.usage_hourly WHERE hour > %(now)s::timestamptz - interval '1 d'",
