@@ -16,7 +16,7 @@ from benchmarks.company import as_reader
 from benchmarks.plans import Access
 from benchmarks.questions import Command, Question, Subject
 from dispatcher.errors import StoreError
-from dispatcher.store.reports import Reports, reports
+from dispatcher.store.readers.reports import Reports, reports
 
 REPEATS: Final = 3
 LONG_SECONDS: Final = 5.0

@@ -38,22 +38,22 @@ from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.takeover import load
 from dispatcher.core.lifecycle import first_changes
 from dispatcher.core.lifecycle.first_changes import Submission
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Node, Taint, Toleration
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.record import Change
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.clusters.nodes import Node, Taint, Toleration
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
+from dispatcher.core.model.records.record import Change
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle.news import NewOutcome
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.sharing.news import NewOutcome
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.objects.events import EventRecorder
 from dispatcher.probes import Metrics
 from dispatcher.store.database import Database
+from dispatcher.store.history.partitions import ensure_partitions
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.partitions import ensure_partitions
-from dispatcher.store.queue import CommitResult, QueueStore
+from dispatcher.store.state.queue import CommitResult, QueueStore
 
 SHAPES: Final = 300
 SIZES: Final = 10

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import psycopg
 
 from benchmarks.baseline_pattern import Limit
-from dispatcher.core.model.record import HOLDING
+from dispatcher.core.model.records.record import HOLDING
 
 
 @dataclass(frozen=True, slots=True)

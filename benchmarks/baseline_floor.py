@@ -27,8 +27,8 @@ from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.manifest import Owner, build
 from dispatcher.core.lifecycle import first_changes, queue_changes, run_changes
 from dispatcher.core.lifecycle.first_changes import Submission
-from dispatcher.core.model.pending_reasons import INSUFFICIENT_QUOTA
-from dispatcher.core.model.record import Pending
+from dispatcher.core.model.records.pending_reasons import INSUFFICIENT_QUOTA
+from dispatcher.core.model.records.record import Pending
 from dispatcher.core.status.conditions import project
 from dispatcher.kube.client import METADATA, ClusterClient
 

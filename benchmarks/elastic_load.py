@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Gang, PodSet
 from dispatcher.core.model.resources import Resources
 
 GPU: Final = "nvidia.com/gpu"

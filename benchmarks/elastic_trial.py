@@ -22,25 +22,25 @@ from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import removal, run_changes
 from dispatcher.core.lifecycle.growth import count_of, growth_due, pods_soon, taken_soon, with_pods
 from dispatcher.core.model import incremental
-from dispatcher.core.model.growth import PodsByTemplate
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pending_reasons import AWAITING_RELEASE
-from dispatcher.core.model.pods import Gate, Pod, PodPhase
-from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.growth import PodsByTemplate
+from dispatcher.core.model.gangs.pods import Gate, Pod, PodPhase
+from dispatcher.core.model.records.pending_reasons import AWAITING_RELEASE
+from dispatcher.core.model.records.record import ACTIVE, HOLDING, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Quota
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle.cycle import Drained, outcomes_of
 from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
-from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.growth import grants
 from dispatcher.core.scheduling.growth.grants import GrantFacts, Growing, decide_in_steps
 from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
-from dispatcher.core.scheduling.sharing.cycle import Drained, outcomes_of
+from dispatcher.core.scheduling.preemption.surplus import awaited_growth, in_parts, surplus_of
+from dispatcher.core.scheduling.queued.pending_queue import PendingQueue
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
-from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
-from dispatcher.core.scheduling.sharing.surplus import awaited_growth, in_parts, surplus_of
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 REMOVAL_SECONDS: Final = 30

@@ -37,8 +37,8 @@ from dispatcher.core.intake.labels import PriorityClasses
 from dispatcher.core.intake.namespace_bounds import NO_CEILING, QueueBound
 from dispatcher.core.kinds.pods.pod_defaults import ChargeRule, ClusterDefaults
 from dispatcher.core.kinds.registry import BUILT_IN
-from dispatcher.core.model.record import Phase
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.record import Phase
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.seals import Seals
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
@@ -46,8 +46,8 @@ from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.library import ApiClient, Configuration
 from dispatcher.store.database import Database
+from dispatcher.store.history.partitions import ensure_partitions
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.partitions import ensure_partitions
 from testbed.postgres import EmbeddedPostgres, clone_template, migrated_template
 
 ACCEPTABLE: Final = 100

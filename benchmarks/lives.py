@@ -19,10 +19,10 @@ from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run
 from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model import codec
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.pending_reasons import INSUFFICIENT
-from dispatcher.core.model.record import Change, ObjectRef, Pending, Record
-from dispatcher.core.model.requirements import ClusterRequirements, Rejection
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.records.pending_reasons import INSUFFICIENT
+from dispatcher.core.model.records.record import Change, ObjectRef, Pending, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.store import rows
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.failure import BenchmarkFailed
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Gang, PodSet
 from dispatcher.core.model.resources import Resources
 
 GPU: Final = "nvidia.com/gpu"

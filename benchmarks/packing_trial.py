@@ -22,18 +22,18 @@ from benchmarks.figures import percentile
 from benchmarks.packing_load import SIZES, Job, gpus_of
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.model import incremental
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle.cycle import Drained, QueueCycle, QueueFacts
+from dispatcher.core.scheduling.cycle.news import outcome_of
 from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed
-from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills, Running
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts
-from dispatcher.core.scheduling.sharing.news import outcome_of
-from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
-from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
+from dispatcher.core.scheduling.queued.pending_queue import PendingQueue
+from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 CYCLE_SECONDS: Final = 10.0

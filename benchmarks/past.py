@@ -21,8 +21,9 @@ from benchmarks import lives
 from benchmarks.lives import Life
 from dispatcher.controller.upkeep.housekeeping import DELETED_FOR
 from dispatcher.core.model import codec
-from dispatcher.store import queue, rows
-from dispatcher.store.partitions import PARTITIONED
+from dispatcher.store import rows
+from dispatcher.store.history.partitions import PARTITIONED
+from dispatcher.store.state import queue
 
 CHUNK: Final = 25_000
 """AppWrappers of one transaction."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from dispatcher.store.reports import Filter, GroupBy, Period, Report, Reports, Window
+from dispatcher.store.readers.reports import Filter, GroupBy, Period, Report, Reports, Window
 
 VIEWS: Final = (
     "queue_now",

@@ -22,28 +22,28 @@ from functools import partial
 from time import process_time
 
 from dispatcher.controller.scheduling.scheduler import change_of
-from dispatcher.core.model.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.incremental import Steps, run
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, Sharing, WithinQueue
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Placed, Preempting
-from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
-from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.sharing.cycle import (
+from dispatcher.core.scheduling.cycle.cycle import (
     Drained,
     QueueCycle,
     QueueFacts,
     QueueOutcome,
     outcomes_of,
 )
-from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
+from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Placed, Preempting
+from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.preemption.failed_searches import FailedSearches
+from dispatcher.core.scheduling.queued.pending_queue import PendingQueue
+from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
-from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 
 TREES, QUEUES_OF_A_TREE = 5, 6
 SIZES = ((350, 1, 50), (100, 5, 100), (50, 20, 200))

@@ -15,13 +15,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
 from dispatcher import errors, log
+from dispatcher.api.clusters.potential import PotentialNodes, parse_potential
+from dispatcher.api.clusters.provisioning import parse_provisioning
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.api.potential import PotentialNodes, parse_potential
-from dispatcher.api.provisioning import parse_provisioning
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock
-from dispatcher.core.model.potential import pools_of
+from dispatcher.core.model.clusters.potential import pools_of
 from dispatcher.election import RETRY_SECONDS, Candidate, WriteFence
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import cluster_uid
@@ -30,9 +30,9 @@ from dispatcher.probes import Health, Metrics, serve
 from dispatcher.session import Process, Session, identify
 from dispatcher.settings import Settings, variable_of
 from dispatcher.store import revision
-from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership, holder_name
+from dispatcher.store.state.clusters import ClusterStore
 
 _log = log.get("app")
 

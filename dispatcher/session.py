@@ -16,9 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dispatcher import log
+from dispatcher.api.clusters.potential import NO_POTENTIAL, PotentialNodes
+from dispatcher.api.clusters.provisioning import ProvisioningClass
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.api.potential import NO_POTENTIAL, PotentialNodes
-from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.attempt_context import AttemptContext, Members
 from dispatcher.controller.intake.author_check import AuthorCheck, watch_policy
@@ -58,15 +58,15 @@ from dispatcher.core.intake.namespace_bounds import Ceiling, QueueBound
 from dispatcher.core.kinds.pods.pod_defaults import ChargeRule
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clock import Clock
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Change, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records.record import Change, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.seals import Seals
 from dispatcher.core.queues.access import are_there
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle.queue_planner import QueueRules
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
-from dispatcher.core.scheduling.sharing.loops import Preempted
-from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
+from dispatcher.core.scheduling.preemption.loops import Preempted
 from dispatcher.core.status.events import grew_beyond_quota
 from dispatcher.core.status.outlook import Outlook, outlook_in
 from dispatcher.kube.client import ClusterClient, own_namespace
@@ -84,18 +84,18 @@ from dispatcher.session_rules import (
     without_queues,
 )
 from dispatcher.settings import Settings
-from dispatcher.store import restore_detection
-from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
+from dispatcher.store.history.preemptions import preemptions_from
+from dispatcher.store.history.queue_declarations import QueueDeclarationStore
+from dispatcher.store.history.recent_use import RecentUseStore
+from dispatcher.store.history.samples import SampleStore
 from dispatcher.store.leadership import Leadership, Lease
-from dispatcher.store.preemptions import preemptions_from
-from dispatcher.store.queue import QueueStore
-from dispatcher.store.queue_declarations import QueueDeclarationStore
-from dispatcher.store.recent_use import RecentUseStore
-from dispatcher.store.restore_detection import Incarnation
-from dispatcher.store.samples import SampleStore
-from dispatcher.store.seal_key import seals_of
-from dispatcher.store.snapshots import SnapshotStore
+from dispatcher.store.snapshot.snapshots import SnapshotStore
+from dispatcher.store.state import restore_detection
+from dispatcher.store.state.clusters import ClusterStore
+from dispatcher.store.state.queue import QueueStore
+from dispatcher.store.state.restore_detection import Incarnation
+from dispatcher.store.state.seal_key import seals_of
 
 _log = log.get("session")
 

@@ -15,9 +15,9 @@ from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.forest import Defaults
 from dispatcher.core.queues.queue import Access, QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
+from dispatcher.core.scheduling.cycle.queue_planner import QueueRules
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
-from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.kube.client import POD_NAMESPACE, pod_namespace
 from dispatcher.settings import Settings
 

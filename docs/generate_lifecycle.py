@@ -15,7 +15,7 @@ from typing import Final
 
 from dispatcher.core.lifecycle.step import Act
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Transition
-from dispatcher.core.model.record import HOLDING, Phase, Record
+from dispatcher.core.model.records.record import HOLDING, Phase, Record
 from dispatcher.core.status import conditions
 
 PAGE: Final = Path(__file__).parent / "lifecycle.md"

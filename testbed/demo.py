@@ -20,7 +20,7 @@ import psycopg
 from psycopg.rows import class_row
 from rich.table import Table
 
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from testbed.scene import GONE, Lists, Scene
 from testbed.screen import Screen
 from testbed.stack import ROOT, Stack

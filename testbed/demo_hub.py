@@ -20,7 +20,7 @@ from typing import Final
 import psycopg
 
 from dispatcher.api.names import MEMBERS_PATH
-from dispatcher.core.model.pending_reasons import INSUFFICIENT, NOT_SELECTED, UNREACHABLE
+from dispatcher.core.model.records.pending_reasons import INSUFFICIENT, NOT_SELECTED, UNREACHABLE
 from testbed import gangs, hub_ending, hub_scene
 from testbed.gangs import DONE, GANGS, LARGE, MOVED, PINNED, STAYING, Gang
 from testbed.hub_ending import Found, Past, found_objects, wanted_objects

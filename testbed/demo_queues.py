@@ -19,8 +19,8 @@ import yaml
 from rich.table import Table
 
 from dispatcher.api.names import QUEUES_PATH
-from dispatcher.core.model.pending_reasons import INSUFFICIENT_QUOTA
-from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.records.pending_reasons import INSUFFICIENT_QUOTA
+from dispatcher.core.model.records.preemption import Reason
 from testbed import queue_scene
 from testbed.nodes import Shape
 from testbed.plane import Wanted

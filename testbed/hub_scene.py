@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 from rich.table import Table
 
-from dispatcher.core.model.pending_reasons import INSUFFICIENT, LARGER_THAN_CLUSTER, UNREACHABLE
+from dispatcher.core.model.records.pending_reasons import INSUFFICIENT, LARGER_THAN_CLUSTER, UNREACHABLE
 from testbed.gangs import Gang
 from testbed.scene import GONE, GPU, UNSEEN, Json, name_of
 

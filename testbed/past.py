@@ -31,35 +31,36 @@ from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import first_changes, removal, run_changes
 from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model import incremental, pending_reasons
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model import incremental
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
+from dispatcher.core.model.records import pending_reasons
+from dispatcher.core.model.records.record import ACTIVE, Change, Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.leaf_quota import LeafQuota, leaf_quotas
+from dispatcher.core.queues.ordering import is_eligible, rank
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle.ordering import is_eligible, rank
+from dispatcher.core.scheduling.cycle.cycle import Drained, QueueCycle, QueueFacts
+from dispatcher.core.scheduling.cycle.news import outcome_of
 from dispatcher.core.scheduling.cycle.outcomes import Outcome, Preempting
-from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
-from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts
+from dispatcher.core.scheduling.queued.pending_queue import PendingQueue
+from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.news import outcome_of
-from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
-from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from dispatcher.core.status.clusters import ClusterState
 from dispatcher.core.status.samples import CapacitySample, Moment, reading_of
 from dispatcher.store import migrate
-from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
+from dispatcher.store.history.queue_declarations import QueueDeclarationStore
+from dispatcher.store.history.samples import SampleStore
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
-from dispatcher.store.queue_declarations import QueueDeclarationStore
-from dispatcher.store.samples import SampleStore
+from dispatcher.store.state.clusters import ClusterStore
+from dispatcher.store.state.queue import QueueStore
 from testbed.postgres import drop_database, url_of
 
 FIRST_DAY: Final = datetime(2026, 3, 18, tzinfo=UTC)

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject
+from dispatcher.api.clusters.provisioning import ProvisioningClass
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import UID_LABEL, WORKLOAD_GROUP
-from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.manifest import Owner
@@ -26,11 +26,11 @@ from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.step import ObservedState
-from dispatcher.core.model.gang import Assignment, Gang, PodSet
-from dispatcher.core.model.nodes import Node, Taint, Toleration
-from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Attempt, ObjectRef, Pending, Phase, Record
+from dispatcher.core.model.clusters.nodes import Node, Taint, Toleration
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.gangs.pods import PodCounts
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Attempt, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot

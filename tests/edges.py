@@ -26,7 +26,7 @@ from dispatcher.core.kinds import drift
 from dispatcher.core.kinds.built_in import ROWS
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.kinds.registry import BUILT_IN
-from dispatcher.core.model.requirements import ANYWHERE
+from dispatcher.core.model.records.requirements import ANYWHERE
 from dispatcher.kube.api_calls import one_object, refusal
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.kubeconfig import connection

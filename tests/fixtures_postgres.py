@@ -17,7 +17,7 @@ from psycopg import sql
 
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from testbed.postgres import (
     NoPostgres,
     clone_template,

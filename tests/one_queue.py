@@ -8,20 +8,20 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from dispatcher.core.model.incremental import run
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Access, QueueingStrategy
-from dispatcher.core.scheduling.cycle.gang_class import key_of
+from dispatcher.core.scheduling.cycle.cycle import Drained, QueueCycle, QueueFacts, QueueNews
+from dispatcher.core.scheduling.cycle.news import outcome_of
 from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Outcome, Placed
-from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
-from dispatcher.core.scheduling.cycle.search_budget import SearchBudget
+from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills
 from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts, QueueNews
-from dispatcher.core.scheduling.sharing.news import outcome_of
-from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
-from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
+from dispatcher.core.scheduling.fit.search_budget import SearchBudget
+from dispatcher.core.scheduling.queued.gang_class import key_of
+from dispatcher.core.scheduling.queued.pending_queue import PendingQueue
+from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
 
 BOUND = timedelta(minutes=10)
 

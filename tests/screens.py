@@ -27,7 +27,7 @@ from dispatcher.cli.people.author import AuthorFacts
 from dispatcher.cli.people.explanation_report import Report
 from dispatcher.cli.screens.explanation import render
 from dispatcher.cli.screens.status_description import StatusDescription
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from dispatcher.core.scheduling.explain.explanation import explain
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from testbed.past import past_database, with_stopped_clock

@@ -18,12 +18,12 @@ from dispatcher.api.names import DEFAULT_QUEUE, QUEUE_LABEL
 from dispatcher.cli.query import TIMEOUT, check_way, run_coroutine
 from dispatcher.errors import StoreError
 from dispatcher.packages import is_installed
-from dispatcher.store.reports import Description, Report, Row
+from dispatcher.store.readers.reports import Description, Report, Row
 from dispatcher.text import one_line
 
 if TYPE_CHECKING:
     from dispatcher.core.scheduling.explain.estimates import Estimate
-    from dispatcher.store.snapshot_reader import Snapshot
+    from dispatcher.store.snapshot.snapshot_reader import Snapshot
 
 FIRST: Final = "Wait: it goes when enough is free; asking for less brings that nearer."
 EXCLUDED: Final = (
@@ -41,7 +41,7 @@ _DELETED: Final = " was deleted"
 _UNNAMED: Final = f"there is no queue {DEFAULT_QUEUE}:"
 """As `core.queues.forest` and `core.scheduling.cycle.outcomes` write them."""
 _EXCLUDED: Final = "nodes excluded: "
-"""As `core.scheduling.cycle.refused` writes it; the reasons follow."""
+"""As `core.scheduling.fit.refused` writes it; the reasons follow."""
 START: Final = "estimated_start"
 UNKNOWN: Final = "estimate_unknown"
 START_OF_VIEW: Final = "est_start"
@@ -139,7 +139,7 @@ def starts_of(uids: Collection[str], database_url: str) -> Mapping[str, Start]:
     from dispatcher.core.scheduling.explain.estimate_words import NOT_SEARCHED
     from dispatcher.core.scheduling.explain.estimates import estimated_starts
     from dispatcher.core.scheduling.explain.trials import is_too_large
-    from dispatcher.store.snapshot_reader import read_snapshot
+    from dispatcher.store.snapshot.snapshot_reader import read_snapshot
 
     check_way(database_url)
     try:

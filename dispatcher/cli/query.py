@@ -40,11 +40,11 @@ from dispatcher.errors import (
     TryAgain,
 )
 from dispatcher.packages import is_installed, missing
-from dispatcher.store.reports import Report, Reports, Window, reports
+from dispatcher.store.readers.reports import Report, Reports, Window, reports
 
 if TYPE_CHECKING:
     from dispatcher.cli.hub import Hub
-    from dispatcher.store.snapshot_reader import Snapshot
+    from dispatcher.store.snapshot.snapshot_reader import Snapshot
 
 TIMEOUT: Final = timedelta(seconds=30)
 SHORTEST_TIMEOUT: Final = timedelta(milliseconds=1)
@@ -323,7 +323,7 @@ def read_leader_snapshot(database_url: str) -> Snapshot:
     """
     if not is_installed("numpy"):
         raise MissingPackage(missing("numpy"))
-    from dispatcher.store.snapshot_reader import read_snapshot
+    from dispatcher.store.snapshot.snapshot_reader import read_snapshot
 
     check_way(database_url)
     with patience():

@@ -33,7 +33,7 @@ from yarl import URL
 
 from dispatcher import errors
 from dispatcher.core.model.bounded_dict import BoundedDict
-from dispatcher.core.model.potential import NAMESPACES_FOR_ALL
+from dispatcher.core.model.clusters.potential import NAMESPACES_FOR_ALL
 from dispatcher.kube import bounds, paths
 from dispatcher.kube.api_calls import (
     JSON,

@@ -26,9 +26,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from dispatcher.errors import DataRefused, SchemaMismatch
-from dispatcher.store import reader, revision
+from dispatcher.store import revision
 from dispatcher.store.database import sync_engine, translated
 from dispatcher.store.leadership import revision_of
+from dispatcher.store.readers import reader
 
 LOCK: Final = 0x61776D6967726174
 """Key of the advisory lock: "awmigrat"."""

@@ -21,11 +21,11 @@ from msgspec.structs import replace
 from dispatcher.api.annotations import submitter
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.model import codec
-from dispatcher.core.model.gang import Assignment, Gang, Places, PodSet
-from dispatcher.core.model.growth import GrowthRequest, Shrinking
-from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL
-from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import (
+from dispatcher.core.model.gangs.gang import Assignment, Gang, Places, PodSet
+from dispatcher.core.model.gangs.growth import GrowthRequest, Shrinking
+from dispatcher.core.model.records.pending_reasons import AWAITING_APPROVAL
+from dispatcher.core.model.records.provisioning import Provisioning
+from dispatcher.core.model.records.record import (
     MOST_GROWTHS_KEPT,
     Attempt,
     Change,
@@ -39,7 +39,7 @@ from dispatcher.core.model.record import (
     QuotaSummary,
     Record,
 )
-from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Kind, Rejection
+from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements, Kind, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.errors import DataRefused
 

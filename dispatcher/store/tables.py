@@ -2,7 +2,8 @@
 
 The hot tables (`appwrapper`, `attempt`, `attempt_object`) are narrow and unpartitioned, and leave room in each page for
 updated rows. History (`event`, `cluster_event`, the samples, `past_appwrapper`, `past_attempt`) is append-only and
-partitioned by month; `store.partitions` makes its partitions. Phases are plain text, so a new one needs no migration.
+partitioned by month; `store.history.partitions` makes its partitions. Phases are plain text, so a new one needs no
+migration.
 """
 
 from __future__ import annotations

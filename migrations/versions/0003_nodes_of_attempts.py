@@ -147,7 +147,7 @@ def upgrade() -> None:
         for column, meaning in MEANINGS.items():
             literal = meaning.replace("'", "''")
             connection.execute(f"COMMENT ON COLUMN {schema}.node_history.{column} IS '{literal}'")
-    # The rights of tenants are set up after every migration (`store.reader`).
+    # The rights of tenants are set up after every migration (`store.readers.reader`).
     if connection.execute("SELECT FROM pg_roles WHERE rolname = 'dispatcher_reader'").fetchone() is not None:
         connection.execute("GRANT SELECT ON history.node_history TO dispatcher_reader")
 

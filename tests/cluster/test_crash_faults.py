@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from testbed.proxy import (
     CUT_AFTER_APPLIED,
     DROPPED,

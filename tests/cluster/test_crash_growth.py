@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from tests.cluster.growing import scale, until_gated
 from tests.cluster.manifests import appwrapper, autoscaling, item, job
 from tests.cluster.mortal import Mortal, Strike, When, sweep

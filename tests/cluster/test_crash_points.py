@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from tests.cluster.manifests import appwrapper, config_map, item, job
 from tests.cluster.mortal import Mortal, Strike, When, sweep
 from tests.cluster.wires import (

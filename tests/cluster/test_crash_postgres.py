@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from dispatcher.store import migrate
 from testbed.postgres import EmbeddedPostgres
 from testbed.processes import Supervisor

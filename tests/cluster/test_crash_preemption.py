@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from tests.cluster.dispatch_queues import Declare
 from tests.cluster.growing import scale, until_gated, workers
 from tests.cluster.manifests import appwrapper, autoscaling, item, job

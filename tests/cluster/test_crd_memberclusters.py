@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.membercluster import MemberCluster, SecretKey, parse_member_cluster
+from dispatcher.api.clusters.membercluster import MemberCluster, SecretKey, parse_member_cluster
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.kubeconfig import connection
 from testbed.plane import Plane

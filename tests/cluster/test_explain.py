@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dispatcher.store.snapshot_reader import Snapshot, read_snapshot
+from dispatcher.store.snapshot.snapshot_reader import Snapshot, read_snapshot
 from testbed import nodes
 from testbed.nodes import Shape
 from tests.cluster.manifests import appwrapper, item, job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dispatcher.core.model.nodes import HOSTNAME
+from dispatcher.core.model.clusters.nodes import HOSTNAME
 from testbed import nodes
 from testbed.nodes import Shape
 from tests.cluster import manifests

@@ -17,7 +17,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from dispatcher.store import migrate, revision
 from testbed.processes import Ending, Process, Supervisor
 from tests.cluster.figures import readiness_of

@@ -12,7 +12,7 @@ import pytest
 
 from dispatcher.api.names import QUEUE_LABEL, QUEUES_PATH
 from dispatcher.kube.client import MERGE_PATCH, ClusterClient
-from dispatcher.store.snapshot_reader import Snapshot, read_snapshot
+from dispatcher.store.snapshot.snapshot_reader import Snapshot, read_snapshot
 from testbed.plane import Plane
 from testbed.processes import Supervisor
 from tests.cluster.dispatch_queues import Declare

@@ -13,7 +13,7 @@ from itertools import count
 
 import pytest
 
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from dispatcher.errors import Fenced
 from dispatcher.store.database import Database
 from testbed.proxy import Fault, Gate

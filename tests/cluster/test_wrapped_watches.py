@@ -15,7 +15,7 @@ from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.core.kinds.manifest import Owner
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.kube import bounds
 from dispatcher.kube.bounds import Purpose
 from dispatcher.kube.client import JSON, MERGE_PATCH, ClusterClient

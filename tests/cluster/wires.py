@@ -12,7 +12,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from dispatcher.core.lifecycle.transitions import TRANSITIONS
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from dispatcher.kube.client import METADATA_LIST
 from testbed.processes import Process
 from testbed.proxy import ApiProxy, Exchange

@@ -12,12 +12,12 @@ from psycopg import sql
 
 from dispatcher.api.appwrapper import spec_hash
 from dispatcher.core.lifecycle import first_changes, queue_changes, run_changes
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.record import Attempt, Change, Event, ObjectRef, Pending, Record
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.records.record import Attempt, Change, Event, ObjectRef, Pending, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=2)

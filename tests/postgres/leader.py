@@ -23,18 +23,18 @@ from dispatcher.core.lifecycle.health import ObservedObjects, keeps_what_ended
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do, ObservedState
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
-from dispatcher.core.model import pending_reasons
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pods import Pod, PodCounts, PodPhase
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import ACTIVE, Change, Condition, ObjectRef, Pending, Phase, Record
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.pods import Pod, PodCounts, PodPhase
+from dispatcher.core.model.records import pending_reasons
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import ACTIVE, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import CommitResult, QueueStore
+from dispatcher.store.state.queue import CommitResult, QueueStore
 from tests.one_queue import Cycles
 
 CLUSTERS = {"hub": Resources({"cpu": 2000}), "east": Resources({"cpu": 1000})}

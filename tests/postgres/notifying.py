@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.model.notifications import Outgoing
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.records.record import Record
 from dispatcher.notify.collector import Collector
 from dispatcher.notify.courier import Courier
 from dispatcher.notify.messages import Message
@@ -17,7 +17,7 @@ from dispatcher.notify.metrics import NotifierMetrics
 from dispatcher.notify.retry import Bounds, Outcome, Sent
 from dispatcher.notify.targets import Target
 from dispatcher.store.notifications import NotifierStore
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from tests.postgres.changes import LATER, committed, make_created, make_dispatch, make_submit
 from tests.unit.notify.values import make_target
 

@@ -9,9 +9,9 @@ import psycopg
 
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Record
-from dispatcher.store.queue import QueueStore
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Record
+from dispatcher.store.state.queue import QueueStore
 from tests.postgres.changes import (
     LATER,
     NOW,

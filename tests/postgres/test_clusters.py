@@ -9,12 +9,12 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.model.potential import LONGEST_DISTRUST, PoolFailures
+from dispatcher.core.model.clusters.potential import LONGEST_DISTRUST, PoolFailures
 from dispatcher.core.status.clusters import ClusterState
 from dispatcher.errors import Fenced, SettingsError
-from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership, Lease
+from dispatcher.store.state.clusters import ClusterStore
 from tests.postgres.changes import LATER, NOW, rows_of
 
 Told = tuple[datetime, str, str, str, str]

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from dispatcher.api.appwrapper import spec_hash
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
-from dispatcher.core.model import pending_reasons
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Change, Event, Pending, Phase, Record
+from dispatcher.core.model.records import pending_reasons
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Change, Event, Pending, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import CommitResult, QueueStore
+from dispatcher.store.state.queue import CommitResult, QueueStore
 from tests.postgres.changes import (
     GANG,
     LATER,

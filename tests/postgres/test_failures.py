@@ -21,7 +21,7 @@ from dispatcher.errors import SchemaMismatch, StoreError, StoreUnavailable
 from dispatcher.store.connections import connection_parameters
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from testbed.postgres import EmbeddedPostgres, migrated_template, url_of
 from tests.postgres.changes import count_of, make_created, make_dispatch, make_submit
 

@@ -9,15 +9,15 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.model.pending_reasons import IN_NO_QUEUE
-from dispatcher.core.model.record import Event, Pending, Phase
+from dispatcher.core.model.records.pending_reasons import IN_NO_QUEUE
+from dispatcher.core.model.records.record import Event, Pending, Phase
+from dispatcher.core.queues.ordering import effective_priority, in_order
 from dispatcher.core.queues.queue import Queue
-from dispatcher.core.scheduling.cycle.ordering import effective_priority, in_order
 from dispatcher.store.database import Database
+from dispatcher.store.history.queue_declarations import QueueDeclarationStore
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
-from dispatcher.store.queue_declarations import QueueDeclarationStore
-from dispatcher.store.reports import Filter, reports
+from dispatcher.store.readers.reports import Filter, reports
+from dispatcher.store.state.queue import QueueStore
 from tests.history import History, QueueEntry, TimelineEntry
 from tests.postgres.changes import GANG, LATER, NOW, make_block, make_change, make_dispatch, make_submit
 

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from dispatcher.errors import Fenced
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership, Lease
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from tests.postgres.changes import count_of, make_submit
 
 SHORT = timedelta(seconds=0.2)

@@ -33,9 +33,9 @@ from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.pods import PodCounts
+from dispatcher.core.model.records.record import Change, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.store.database import Database

@@ -12,7 +12,8 @@ import pytest
 from psycopg import sql
 
 from dispatcher.errors import DataRefused, SchemaMismatch, StoreUnavailable
-from dispatcher.store import migrate, reader, revision
+from dispatcher.store import migrate, revision
+from dispatcher.store.readers import reader
 from testbed.postgres import drop_database, url_of
 from tests.postgres.changes import rows_of
 

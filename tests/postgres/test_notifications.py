@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from dispatcher.api.document import Entry
 from dispatcher.core.lifecycle import first_changes, queue_changes, run_changes
 from dispatcher.core.model.notifications import TOLD, UNDECLARED
-from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.records.preemption import Reason
 from dispatcher.errors import StoreUnavailable
 from dispatcher.notify import process
 from dispatcher.notify.collector import Collector
@@ -24,8 +24,8 @@ from dispatcher.notify.courier import Courier
 from dispatcher.notify.process import Notifier, NotifierOptions, declared
 from dispatcher.notify.retry import Bounds, Failed, Refused
 from dispatcher.store.notifications import NotifierStore, connected
-from dispatcher.store.queue import QueueStore
-from dispatcher.store.reader import NOTIFIER
+from dispatcher.store.readers.reader import NOTIFIER
+from dispatcher.store.state.queue import QueueStore
 from tests.postgres.changes import (
     LATER,
     NOW,

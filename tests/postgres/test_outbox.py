@@ -14,15 +14,15 @@ from structlog.testing import capture_logs
 from dispatcher.api.notifications import choices_in
 from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.notifications import Outgoing, ToldEvent
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.records.record import Record
 from dispatcher.notify import collector, steps
 from dispatcher.notify.collector import LOOK_SECONDS, PRUNE_SECONDS
 from dispatcher.notify.messages import Message
 from dispatcher.notify.retry import Failed, Outcome, Refused
 from dispatcher.notify.targets import Names, QueueAlarms, Subscription, Target
 from dispatcher.store.notifications import NotifierStore, connected
-from dispatcher.store.queue import QueueStore
-from dispatcher.store.reader import NOTIFIER
+from dispatcher.store.readers.reader import NOTIFIER
+from dispatcher.store.state.queue import QueueStore
 from tests.postgres.changes import (
     LATER,
     NOW,

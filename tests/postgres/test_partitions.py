@@ -8,12 +8,12 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.model.record import Change
+from dispatcher.core.model.records.record import Change
 from dispatcher.errors import Fenced, StoreUnavailable
 from dispatcher.store.database import Database
+from dispatcher.store.history.partitions import PARTITIONED, drop_expired, ensure_partitions
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.partitions import PARTITIONED, drop_expired, ensure_partitions
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from tests.postgres.changes import NOW, make_submit, rows_of
 
 YEAR = timedelta(days=400)

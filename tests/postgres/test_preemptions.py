@@ -10,13 +10,13 @@ import pytest
 
 from dispatcher.core.lifecycle import removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Change, Record
-from dispatcher.core.scheduling.sharing.loops import Preempted
-from dispatcher.store import preemptions
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Change, Record
+from dispatcher.core.scheduling.preemption.loops import Preempted
 from dispatcher.store.database import Database
-from dispatcher.store.preemptions import preemptions_from
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.history import preemptions
+from dispatcher.store.history.preemptions import preemptions_from
+from dispatcher.store.state.queue import QueueStore
 from tests.postgres.changes import LATER, committed, make_created, make_dispatch, make_submit, rows_of
 
 HOUR = timedelta(hours=1)

@@ -27,9 +27,9 @@ from dispatcher.core.queues.queue import (
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.errors import Fenced
 from dispatcher.store.database import Database
+from dispatcher.store.history.queue_declarations import QueueDeclarationStore
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
-from dispatcher.store.queue_declarations import QueueDeclarationStore
+from dispatcher.store.state.queue import QueueStore
 from tests.postgres.changes import make_submit, rows_of
 
 KEPT: LiteralString = (

@@ -15,12 +15,13 @@ import pytest
 from psycopg import sql
 
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
-from dispatcher.core.model.gang import Assignment
-from dispatcher.core.model.preemption import Reason
-from dispatcher.store import migrate, overdue, reader
+from dispatcher.core.model.gangs.gang import Assignment
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.store import migrate
 from dispatcher.store.database import Database
-from dispatcher.store.overdue import end_overdue
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.readers import overdue, reader
+from dispatcher.store.readers.overdue import end_overdue
+from dispatcher.store.state.queue import QueueStore
 from testbed.postgres import drop_database, url_of
 from tests.postgres.changes import LATER, make_created, make_dispatch, make_submit, rows_of
 from tests.postgres.test_migrations import with_user

@@ -14,12 +14,12 @@ from psycopg import sql
 
 from dispatcher.core.model.seals import Seals
 from dispatcher.errors import Fenced
-from dispatcher.store import restore_detection
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
-from dispatcher.store.restore_detection import Incarnation
-from dispatcher.store.seal_key import seals_of
+from dispatcher.store.state import restore_detection
+from dispatcher.store.state.queue import QueueStore
+from dispatcher.store.state.restore_detection import Incarnation
+from dispatcher.store.state.seal_key import seals_of
 from testbed import backup
 from tests.postgres.changes import make_block, make_submit, rows_of
 

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dispatcher.api.provisioning import ProvisioningClass, RetryRule
+from dispatcher.api.clusters.provisioning import ProvisioningClass, RetryRule
 from dispatcher.core.lifecycle import first_changes, provisioning, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model.gang import Assignment
-from dispatcher.core.model.growth import GrowthRequest, PodRef, Shrinking
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Borrower, Change, Pending, Phase, QuotaSummary, Record
-from dispatcher.core.model.requirements import ClusterRequirements, Rejection
+from dispatcher.core.model.gangs.gang import Assignment
+from dispatcher.core.model.gangs.growth import GrowthRequest, PodRef, Shrinking
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Borrower, Change, Pending, Phase, QuotaSummary, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from tests.builders import at, attempt_of, make_record, make_ref, make_submission
 from tests.drawn import drawn
 from tests.edges import EDGES, NASTY

@@ -12,8 +12,8 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.status.samples import CapacitySample, QueueSample
 from dispatcher.errors import DataRefused, Fenced
 from dispatcher.store.database import Database
+from dispatcher.store.history.samples import REMEMBERED, SampleStore
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.samples import REMEMBERED, SampleStore
 from tests.postgres.changes import rows_of
 
 AT = datetime(2026, 11, 20, 12, 5, tzinfo=UTC)

@@ -17,9 +17,7 @@ from dispatcher.controller.upkeep.snapshot_keeper import SnapshotKeeper
 from dispatcher.core.kinds.pods.pod_defaults import DefaultsSurvey
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.approvals import pending_without
-from dispatcher.core.model.gang import Assignment, Gang, PodSet
-from dispatcher.core.model.growth import PodRef, Shrinking
-from dispatcher.core.model.nodes import (
+from dispatcher.core.model.clusters.nodes import (
     LabelOperator,
     LabelRequirement,
     Node,
@@ -27,10 +25,12 @@ from dispatcher.core.model.nodes import (
     NodeTerm,
     Toleration,
 )
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Change, Pending, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.gangs.growth import PodRef, Shrinking
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Change, Pending, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
@@ -38,12 +38,12 @@ from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.explain.world_facts import Cluster, RunningGang, RunningPods
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.errors import Fenced, SchemaMismatch, StoreError
-from dispatcher.store import reader
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
-from dispatcher.store.snapshot_reader import read_snapshot
-from dispatcher.store.snapshots import SnapshotStore
+from dispatcher.store.readers import reader
+from dispatcher.store.snapshot.snapshot_reader import read_snapshot
+from dispatcher.store.snapshot.snapshots import SnapshotStore
+from dispatcher.store.state.queue import QueueStore
 from tests.postgres.changes import GANG, LATER, make_created, make_submit, rows_of
 from tests.postgres.test_migrations import with_user
 from tests.postgres.test_reader import tenant

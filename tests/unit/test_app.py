@@ -16,8 +16,8 @@ from dispatcher.app import MOST_DESCRIPTORS, raise_descriptor_limit
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
 from dispatcher.core.queues.queue import Access, Queue
+from dispatcher.core.scheduling.cycle.queue_planner import QueueRules
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
-from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.election import WriteFence, retry_pause, until_over
 from dispatcher.errors import Fenced, Forbidden, StoreUnavailable
 from dispatcher.session_rules import (

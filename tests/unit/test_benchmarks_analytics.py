@@ -11,7 +11,7 @@ from benchmarks.company import Asked
 from benchmarks.plans import Access, Node
 from benchmarks.processor import Used
 from benchmarks.trial import Latency, Load, Rest, Trial
-from dispatcher.core.model.record import Phase as Stage
+from dispatcher.core.model.records.record import Phase as Stage
 
 
 def phase(company: Company, per_second: float, cores: float = 0.0, *seconds: float) -> Phase:

@@ -30,8 +30,8 @@ from benchmarks.packing_load import (
     split,
 )
 from benchmarks.packing_trial import fill, live, overtakings, share_at
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Gang, PodSet
 
 NODES = """\
 sn,cpu_milli,memory_mib,gpu,model

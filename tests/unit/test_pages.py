@@ -19,7 +19,7 @@ from dispatcher.core.kinds import declaration
 from dispatcher.core.kinds.built_in import ROWS
 from dispatcher.core.kinds.declaration import MOST_KINDS, MOST_POD_SETS, MOST_WORDS, read_declarations
 from dispatcher.core.kinds.registry import PODLESS
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from dispatcher.settings import Settings
 from testbed.dev import NODE, USERS
 from testbed.stack import NODES

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from dispatcher import log
 from dispatcher.core.lifecycle import queue_changes
-from dispatcher.core.model.record import Change, Pending
-from dispatcher.core.model.requirements import Rejection
+from dispatcher.core.model.records.record import Change, Pending
+from dispatcher.core.model.records.requirements import Rejection
 from dispatcher.store import rows
 from dispatcher.text import LONGEST_MESSAGE, name_of, one_line, printable, text_of
 from tests.builders import at, make_record

@@ -19,13 +19,13 @@ from msgspec import Struct
 from dispatcher import errors
 from dispatcher.api.annotations import fault_tolerance, submitter_of
 from dispatcher.api.appwrapper import parse_spec
+from dispatcher.api.clusters.membercluster import parse_member_cluster
+from dispatcher.api.clusters.potential import parse_potential
+from dispatcher.api.clusters.provisioning import parse_provisioning
 from dispatcher.api.conditions import approvals_in, granted_in
 from dispatcher.api.document import Entry
-from dispatcher.api.membercluster import parse_member_cluster
 from dispatcher.api.mutable_spec import mutable_spec
 from dispatcher.api.names import CLUSTER_SELECTOR, HUB_ANNOTATION, ITEM_ANNOTATION, UID_LABEL
-from dispatcher.api.potential import parse_potential
-from dispatcher.api.provisioning import parse_provisioning
 from dispatcher.api.selector import parse_selector
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.controller.intake import limits, priority_class_watch

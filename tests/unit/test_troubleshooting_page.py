@@ -13,9 +13,9 @@ from dispatcher.api.conditions import ComponentsCondition, ConditionType
 from dispatcher.api.names import APPROVALS
 from dispatcher.core.lifecycle import removal
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.pending_reasons import NO_REASON, REASONS
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.pending_reasons import NO_REASON, REASONS
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Phase
 from dispatcher.probes import Role
 from tests.builders import NOW, make_evicted, make_record
 from tests.yaml_files import load_yaml

@@ -68,9 +68,9 @@ DECODERS: Final = (
 
 NOT_OUTSIDE: Final = {
     "api.document": "fields in the name of a caller, which is in one of the lists",
-    "api.membercluster": "MemberClusters, which the operator writes",
-    "api.potential": "pools, which the operator writes",
-    "api.provisioning": "provisioning classes, which the operator writes",
+    "api.clusters.membercluster": "MemberClusters, which the operator writes",
+    "api.clusters.potential": "pools, which the operator writes",
+    "api.clusters.provisioning": "provisioning classes, which the operator writes",
     "controller.intake.priority_class_watch": "PriorityClasses of the hub, which the operator writes",
     "controller.members.member": "MemberClusters, which the operator writes",
     "controller.scheduling.queue_watch": "DispatchQueues and QuotaSubtrees, which the operator writes",

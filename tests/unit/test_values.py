@@ -17,9 +17,9 @@ from rich.console import Console
 
 from dispatcher.cli.operators.members import Wanted
 from dispatcher.core.kinds.demand import Charge
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.fit.fit import Shortfall
 from dispatcher.kube.kubeconfig import Connection

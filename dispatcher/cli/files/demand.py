@@ -19,7 +19,7 @@ from dispatcher.cli.screens.tables import Heading, table
 if TYPE_CHECKING:
     from dispatcher.core.kinds.breakdown import Breakdown
     from dispatcher.core.kinds.registry import Kinds
-    from dispatcher.core.model.gang import PodSet
+    from dispatcher.core.model.gangs.gang import PodSet
     from dispatcher.core.model.resources import Resources
 
 commands = click.Group()

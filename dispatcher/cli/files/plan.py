@@ -21,7 +21,7 @@ from dispatcher.errors import InvalidFile
 if TYPE_CHECKING:
     from dispatcher.cli.files.documents import File
     from dispatcher.core.scheduling.explain.world import World
-    from dispatcher.store.snapshot_reader import Snapshot
+    from dispatcher.store.snapshot.snapshot_reader import Snapshot
 
 commands = click.Group()
 
@@ -121,9 +121,9 @@ def plan(
     from dispatcher.api.spec_errors import SpecError
     from dispatcher.cli.files.documents import read_files, refused
     from dispatcher.cli.files.plan_report import PlanReport
+    from dispatcher.core.scheduling.cycle.cycle import Drained
     from dispatcher.core.scheduling.explain.advice import advise
     from dispatcher.core.scheduling.explain.world import KnownSnapshots
-    from dispatcher.core.scheduling.sharing.cycle import Drained
 
     if live and not database_url:
         raise click.BadParameter(needs_database("--live", "the leader's snapshot in the database"))

@@ -20,7 +20,7 @@ from dispatcher.core.intake.proposal import applied, known_defaults, with_pod_de
 from dispatcher.core.intake.status_end import end_in_status
 from dispatcher.core.lifecycle.approvals import awaited
 from dispatcher.core.lifecycle.queue_changes import await_approvals
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.explain.world import World
@@ -30,7 +30,7 @@ from dispatcher.core.scheduling.sharing.gangs import active_gang
 from dispatcher.text import mapping_of
 
 if TYPE_CHECKING:
-    from dispatcher.store.snapshot_reader import Snapshot
+    from dispatcher.store.snapshot.snapshot_reader import Snapshot
 
 DISPATCHED: Final = "Dispatched already, and not planned again"
 LEAVING: Final = "Suspended, and leaving the cluster"

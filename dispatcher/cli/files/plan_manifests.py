@@ -21,7 +21,7 @@ from dispatcher.cli.files.submission import check_any, wrapping_of
 from dispatcher.cli.query import note
 from dispatcher.core.intake.proposal import Proposal, propose
 from dispatcher.core.intake.wrapping import Beside, Wrapped
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules, with_queues_of
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import World

@@ -13,16 +13,16 @@ from msgspec.structs import replace
 from dispatcher.api.conditions import QUEUE_STOPPED
 from dispatcher.cli.screens.output import as_of
 from dispatcher.cli.screens.tables import folded, table
-from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.quantity import in_words as amount_in_words
-from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Pending, Record
 from dispatcher.core.queues.accounts import TreeQuota
 from dispatcher.core.queues.forest import Forest, Place
+from dispatcher.core.scheduling.cycle.cycle import Drained, QueueOutcome, QueueShare
 from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
 from dispatcher.core.scheduling.explain.advice import NO_ADVICE, Advice
 from dispatcher.core.scheduling.explain.repair import RemoveGangs, in_words, listed
 from dispatcher.core.scheduling.explain.world import World
-from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, QueueShare
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.text import counted
 

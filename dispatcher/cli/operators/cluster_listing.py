@@ -19,7 +19,7 @@ from dispatcher.cli.screens.output import Column, plain, text
 from dispatcher.cli.screens.tables import Heading, age, table
 from dispatcher.core.model.quantity import QuantityError, amount
 from dispatcher.core.model.resources import gpus
-from dispatcher.store.reports import Report, Row
+from dispatcher.store.readers.reports import Report, Row
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from dispatcher import errors
-from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
+from dispatcher.api.clusters.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.cli.command_line import CommandGroup, epilog, examples
 from dispatcher.cli.operators.cluster_listing import (
@@ -61,7 +61,7 @@ from dispatcher.cli.query import (
     show_report,
 )
 from dispatcher.cli.screens.output import Shape, list_as_json, put, say, terminal_width, watch, written_as
-from dispatcher.store.reports import Report, Reports
+from dispatcher.store.readers.reports import Report, Reports
 
 if TYPE_CHECKING:
     from dispatcher.cli.hub import Hub

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct, field
 
 from dispatcher import errors
-from dispatcher.api.membercluster import DEFAULT_SECRET_KEY, SecretKey, parse_member_cluster
+from dispatcher.api.clusters.membercluster import DEFAULT_SECRET_KEY, SecretKey, parse_member_cluster
 from dispatcher.api.names import (
     CLUSTER_LABEL,
     FIELD_MANAGER,

@@ -55,7 +55,7 @@ from dispatcher.cli.screens.output import (
     written_as,
 )
 from dispatcher.core.queues.queue import StopPolicy
-from dispatcher.store.reports import Filter, Report, Reports
+from dispatcher.store.readers.reports import Filter, Report, Reports
 
 if TYPE_CHECKING:
     from dispatcher.cli.hub import Hub
@@ -315,7 +315,7 @@ def _quota_subtrees(hub: Hub) -> list[Json] | None:
 def _holders(database_url: str) -> QueueGangs | None:
     """The gangs of the database that wait or hold capacity; None if no leader has counted queues in it yet."""
     from dispatcher.core.status.queue_status import QueueGangs
-    from dispatcher.store.snapshot_reader import read_snapshot
+    from dispatcher.store.snapshot.snapshot_reader import read_snapshot
 
     check_way(database_url)
     with patience():

@@ -65,9 +65,9 @@ if TYPE_CHECKING:
     from dispatcher.cli.screens.explanation import Document
     from dispatcher.core.intake.proposal import Proposal
     from dispatcher.core.intake.wrapping import Beside
-    from dispatcher.core.model.record import Record
+    from dispatcher.core.model.records.record import Record
     from dispatcher.core.scheduling.explain.world import World
-    from dispatcher.store.snapshot_reader import Snapshot
+    from dispatcher.store.snapshot.snapshot_reader import Snapshot
 
 commands = click.Group()
 
@@ -268,7 +268,7 @@ def would(
     if at.context and not has_kubeconfig(at.kubeconfig):
         raise click.BadParameter("--context is one of a kubeconfig: give --kubeconfig or KUBECONFIG, too")
     from dispatcher.cli.files.documents import read_objects
-    from dispatcher.core.model.record import Phase
+    from dispatcher.core.model.records.record import Phase
 
     given = read_objects(files)
     try:
@@ -304,7 +304,7 @@ def _would_without_snapshot(
 ) -> None:
     """Say what is known of the AppWrappers of a file to a role that may not read the leader's snapshot."""
     from dispatcher.cli.people.without_snapshot import NOT_PLANNED, proposed, tell
-    from dispatcher.store.snapshot_reader import snapshot_of_nothing
+    from dispatcher.store.snapshot.snapshot_reader import snapshot_of_nothing
 
     snapshot = snapshot_of_nothing(datetime.now(UTC))
     read, others = _proposals(snapshot, given, namespace, _namespace_of(at))

@@ -24,10 +24,10 @@ from dispatcher.cli.screens.explanation import (
 from dispatcher.cli.screens.output import UNKNOWN, as_of, text
 from dispatcher.cli.screens.tables import Heading
 from dispatcher.core.lifecycle.record_change import noted_warning
-from dispatcher.core.model import potential
-from dispatcher.core.model.gang import Assignment
+from dispatcher.core.model.clusters import potential
+from dispatcher.core.model.gangs.gang import Assignment
 from dispatcher.core.model.quantity import in_words as amount_in_words
-from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.records.record import Pending, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, Outcome, Placed
 from dispatcher.core.scheduling.explain.advice import NEVER_ON_A_CLUSTER
@@ -37,7 +37,7 @@ from dispatcher.core.scheduling.explain.explanation import Explanation
 from dispatcher.core.scheduling.explain.repair import AddNodes, RemoveGangs, Repair, in_words, listed
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.fit.estimated_ends import stated_end
-from dispatcher.core.scheduling.sharing.account_report import AccountRow
+from dispatcher.core.scheduling.preemption.account_report import AccountRow
 
 _HOLDERS: Final = (
     Heading("HELD BY", is_namespaced=True),

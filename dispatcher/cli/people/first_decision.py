@@ -17,8 +17,8 @@ from dispatcher.api.conditions import NAMESPACE_QUEUE_FULL
 from dispatcher.cli.hub import Found
 from dispatcher.cli.people.following import TimeIsUp, progress, states
 from dispatcher.cli.screens.explanation import position_of
-from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL, NEEDS_ANOTHER_PLACE
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.pending_reasons import AWAITING_APPROVAL, NEEDS_ANOTHER_PLACE
+from dispatcher.core.model.records.record import Phase
 from dispatcher.core.status.phases import phase_in
 from dispatcher.kube.user_client import UserClient
 from dispatcher.text import name_of, one_line, text_of

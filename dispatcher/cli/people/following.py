@@ -69,7 +69,7 @@ def wait_for(appwrapper: Json, goal: Goal) -> Wait:
 def progress(appwrapper: Json) -> str:
     """The state in one line, with the cluster of a gang that has one and the reason of a gang that waits or failed."""
     # Imported here, because `submit` imports this module, and only follows with --wait.
-    from dispatcher.core.model.record import Phase
+    from dispatcher.core.model.records.record import Phase
     from dispatcher.core.status.phases import phase_in
 
     status = appwrapper.get("status") or {}

@@ -35,7 +35,7 @@ from dispatcher.cli.query import (
 )
 from dispatcher.cli.screens.output import Shape, as_asked, how_long, named, plain, text
 from dispatcher.errors import CommandFailed, StoreForbidden
-from dispatcher.store.reports import COLUMN_OF, Filter, GroupBy, Period, Reports, Window
+from dispatcher.store.readers.reports import COLUMN_OF, Filter, GroupBy, Period, Reports, Window
 
 MOST_ROWS: Final = 1_000_000
 
@@ -103,7 +103,7 @@ class Outcome(StrEnum):
 
 def _states(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """The states that begin so, in any case, for completion."""
-    from dispatcher.core.model.record import Phase
+    from dispatcher.core.model.records.record import Phase
 
     return [each for each in Phase if each.lower().startswith(incomplete.lower())]
 
@@ -112,7 +112,7 @@ def _checked_state(_context: click.Context, _parameter: click.Parameter, written
     """The state as all screens spell it, or nothing; raises `BadParameter` for another word."""
     if not written:
         return ""
-    from dispatcher.core.model.record import Phase
+    from dispatcher.core.model.records.record import Phase
 
     for each in Phase:
         if written.lower() == each.lower():
@@ -279,8 +279,8 @@ def sql(query: str, output: Shape | None, limit: int | None, timeout: str, datab
     The query is one SELECT, WITH, VALUES or TABLE. It runs in a read-only transaction as the role dispatcher_reader,
     which can read these views and nothing else.
     """
-    from dispatcher.store.reader import READER
-    from dispatcher.store.sql_console import answer
+    from dispatcher.store.readers.reader import READER
+    from dispatcher.store.readers.sql_console import answer
 
     if query == "-":
         query = sys.stdin.buffer.read().decode(errors="surrogateescape")

@@ -38,7 +38,7 @@ from dispatcher.cli.query import (
 from dispatcher.cli.screens.output import Column, Shape, how_long, known, named, plain, prose, text, watch
 from dispatcher.cli.screens.tables import Heading
 from dispatcher.errors import StoreForbidden
-from dispatcher.store.reports import Filter, Report, Row
+from dispatcher.store.readers.reports import Filter, Report, Row
 
 NOTHING_WAITS: Final = "Nothing waits."
 QUEUE: Final = (

@@ -38,7 +38,7 @@ from dispatcher.cli.query import (
 from dispatcher.cli.screens.describe import as_text, as_value
 from dispatcher.cli.screens.output import Shape, as_csv, put, shown_as, terminal_width, watch
 from dispatcher.errors import CommandFailed, StoreForbidden, TryAgain
-from dispatcher.store.reports import Description, Report
+from dispatcher.store.readers.reports import Description, Report
 
 if TYPE_CHECKING:
     from dispatcher.cli.people.absent import Gone

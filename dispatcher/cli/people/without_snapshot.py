@@ -21,7 +21,7 @@ from dispatcher.text import counted
 
 if TYPE_CHECKING:
     from dispatcher.cli.people.author import AuthorFacts
-    from dispatcher.core.model.record import Record
+    from dispatcher.core.model.records.record import Record
 
 ITS_VIEWS: Final = "so this is what its views say, without holders and changes"
 NOT_PLANNED: Final = "so nothing is planned, and free capacity is not known"

@@ -14,10 +14,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from dispatcher.core.model.clock import time_in
-from dispatcher.core.model.pending_reasons import IN_NO_QUEUE
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.pending_reasons import IN_NO_QUEUE
+from dispatcher.core.model.records.record import Phase
 from dispatcher.core.status.phases import phase_in
-from dispatcher.store.reports import Filter, Report
+from dispatcher.store.readers.reports import Filter, Report
 from dispatcher.text import name_of, text_of
 
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ from typing import Final
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.screens.output import Column, as_table, how_long, plain, prose, text, value
 from dispatcher.cli.screens.tables import NARROWEST, Heading, span, wrapped
-from dispatcher.store.reports import Description, Row
+from dispatcher.store.readers.reports import Description, Row
 
 ATTEMPTS: Final = (
     plain("ATTEMPT", "attempt"),

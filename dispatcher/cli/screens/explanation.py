@@ -20,8 +20,13 @@ from dispatcher.cli.screens.appwrapper_status import OUTSIDE, AppWrapperStatus
 from dispatcher.cli.screens.output import UNKNOWN, text
 from dispatcher.cli.screens.tables import Heading, folded, state_in_words, table
 from dispatcher.core.model.clock import time_in
-from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL, IN_NO_QUEUE, LACKS_QUOTA, TOO_LARGE
-from dispatcher.store.reports import Description
+from dispatcher.core.model.records.pending_reasons import (
+    AWAITING_APPROVAL,
+    IN_NO_QUEUE,
+    LACKS_QUOTA,
+    TOO_LARGE,
+)
+from dispatcher.store.readers.reports import Description
 from dispatcher.text import counted, name_of, one_line, text_of
 
 Json = dict[str, Any]

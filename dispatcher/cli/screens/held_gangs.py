@@ -21,8 +21,8 @@ from dispatcher.core.intake.labels import queues_of
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.pods.pod_defaults import NO_DEFAULTS, PodDefaults, runtime_classes, with_defaults
 from dispatcher.core.kinds.pods.pod_requests import PodSpecError, live_pod_requests
-from dispatcher.core.model.pending_reasons import AWAITING_CAPACITY
 from dispatcher.core.model.quantity import QuantityError, in_words, resource_amounts
+from dispatcher.core.model.records.pending_reasons import AWAITING_CAPACITY
 from dispatcher.core.model.resources import NOTHING, Resources, gpus
 from dispatcher.core.status.phases import phase_in
 from dispatcher.text import name_of, one_line

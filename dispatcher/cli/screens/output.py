@@ -35,7 +35,7 @@ from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.screens.tables import Heading, folded, relative, span, table, width_of
 from dispatcher.core.model.clock import timestamp
 from dispatcher.errors import TryAgain
-from dispatcher.store.reports import Report, Row
+from dispatcher.store.readers.reports import Report, Row
 from dispatcher.text import counted, printable
 
 UNKNOWN: Final = "unknown"

@@ -34,10 +34,10 @@ from dispatcher.cli.screens.output import UNKNOWN, text, value
 from dispatcher.cli.screens.tables import Heading, age, table
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.model.clock import time_in
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.potential import in_words
+from dispatcher.core.model.clusters.potential import in_words
+from dispatcher.core.model.gangs.gang import Gang
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
-from dispatcher.core.model.record import HOLDING, Phase
+from dispatcher.core.model.records.record import HOLDING, Phase
 from dispatcher.core.model.resources import NOTHING, Resources, gpus
 from dispatcher.core.status.conditions import POD_COUNTS
 from dispatcher.text import mapping_of, name_of, text_of

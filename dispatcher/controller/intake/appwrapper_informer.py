@@ -19,7 +19,7 @@ from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.names import HUB_CLUSTER, LEGACY_GROUP, WORKLOAD_GROUP
 from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.core.model.bounded_dict import BoundedDict
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.records.record import Record
 from dispatcher.kube import bounds
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery

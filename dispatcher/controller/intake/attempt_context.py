@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.api.clusters.provisioning import ProvisioningClass
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.specs import Specs, owner_of
 from dispatcher.controller.members.cluster import Cluster
@@ -16,9 +16,9 @@ from dispatcher.core.kinds.manifest import Owner, reference
 from dispatcher.core.kinds.provisioning_request import refs_of
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.step import Loss
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import ObjectRef, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records.record import ObjectRef, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.seals import Seals
 from dispatcher.kube.objects.object_client import Mark
 

@@ -34,9 +34,9 @@ from dispatcher.core.intake.status_end import end_in_status
 from dispatcher.core.kinds.manifest import Owner
 from dispatcher.core.kinds.provisioning_request import API_VERSION, KIND
 from dispatcher.core.lifecycle.provisioning import recovered
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.requirements import Kind
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records.provisioning import Provisioning
+from dispatcher.core.model.records.requirements import Kind
 from dispatcher.kube.objects.appwrappers import AppWrapperView
 from dispatcher.kube.objects.object_client import Mark
 

@@ -35,9 +35,9 @@ from dispatcher.core.kinds.manifest import reference
 from dispatcher.core.kinds.pods.pod_defaults import ClusterDefaults, charge_in_clusters, runtime_classes
 from dispatcher.core.lifecycle import first_changes
 from dispatcher.core.lifecycle.first_changes import Submission
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Change, Record
-from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records.record import Change, Record
+from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.kube.objects.appwrappers import AppWrapperView
 from dispatcher.kube.time_slices import TimeSlice, run_in_thread_if_large
 

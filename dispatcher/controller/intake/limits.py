@@ -38,7 +38,7 @@ from dispatcher.core.kinds.registry import Kinds
 from dispatcher.core.lifecycle import approvals
 from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.lifecycle.record_change import noted_warning
-from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.records.record import Pending, Record
 from dispatcher.core.queues.access import queue_name
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.forest import Forest

@@ -16,7 +16,7 @@ from dispatcher import log
 from dispatcher.controller.scheduling.absence import CHECK_SECONDS, LASTS_SECONDS, Absences
 from dispatcher.controller.scheduling.kind_watch import KindLocator, KindWatch
 from dispatcher.core.intake.labels import ChangedClasses, ClassValue, PriorityClasses
-from dispatcher.core.model.preemption import PREEMPT_NEVER
+from dispatcher.core.model.records.preemption import PREEMPT_NEVER
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.reflector import Reflector

@@ -23,13 +23,13 @@ from dispatcher.core.kinds.provisioning_request import pod_annotations
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.policy import KEPT, KUEUE_WAIT, LifecyclePolicy, policy_of
 from dispatcher.core.model.bounded_dict import BoundedDict
-from dispatcher.core.model.gang import Assignment, Gang
-from dispatcher.core.model.potential import is_potential
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.clusters.potential import is_potential
+from dispatcher.core.model.gangs.gang import Assignment, Gang
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.seals import Seals
 from dispatcher.kube.objects.appwrappers import AppWrapperView
 from dispatcher.kube.time_slices import TimeSlice, run_in_thread_if_large
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

@@ -18,10 +18,10 @@ from dispatcher.controller.members.kind_survey import KindSurvey
 from dispatcher.core.kinds.asked import owns_rayclusters
 from dispatcher.core.kinds.provisioning_request import request_ref
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pods import Pod, PodCounts, Unscheduled
-from dispatcher.core.model.record import ObjectRef, Record
-from dispatcher.core.model.requirements import Kind
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.pods import Pod, PodCounts, Unscheduled
+from dispatcher.core.model.records.record import ObjectRef, Record
+from dispatcher.core.model.records.requirements import Kind
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 from dispatcher.kube.client import ClusterClient, Json

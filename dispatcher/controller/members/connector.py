@@ -16,13 +16,13 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from dispatcher import errors, log
-from dispatcher.api.membercluster import SecretKey
-from dispatcher.api.potential import NO_POTENTIAL, OnPotential, PotentialNodes
-from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.api.clusters.membercluster import SecretKey
+from dispatcher.api.clusters.potential import NO_POTENTIAL, OnPotential, PotentialNodes
+from dispatcher.api.clusters.provisioning import ProvisioningClass
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.member import CONNECTING, AnotherCluster, Member, Unlisted, closed_for
-from dispatcher.core.model import pending_reasons
-from dispatcher.core.model.potential import Trust
+from dispatcher.core.model.clusters.potential import Trust
+from dispatcher.core.model.records import pending_reasons
 from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.core.status.clusters import ClusterState
 from dispatcher.kube import paths

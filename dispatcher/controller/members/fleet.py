@@ -15,11 +15,11 @@ from typing import Final
 from msgspec import Struct
 
 from dispatcher import log
-from dispatcher.api.clusterpolicies import NamespacePolicy, OnClusterLost
-from dispatcher.api.membercluster import MemberCluster
+from dispatcher.api.clusters.clusterpolicies import NamespacePolicy, OnClusterLost
+from dispatcher.api.clusters.membercluster import MemberCluster
+from dispatcher.api.clusters.potential import NO_POTENTIAL, PotentialNodes
+from dispatcher.api.clusters.provisioning import ProvisioningClass
 from dispatcher.api.names import HUB_CLUSTER, MEMBERS_PATH
-from dispatcher.api.potential import NO_POTENTIAL, PotentialNodes
-from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import Selector
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.connector import ConnectionCallbacks, Connector, Means
@@ -38,10 +38,10 @@ from dispatcher.controller.members.membership import (
 )
 from dispatcher.controller.members.potential_trust import declare_pools
 from dispatcher.core.lifecycle.step import Loss
-from dispatcher.core.model import pending_reasons
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.potential import Trust
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.clusters.potential import Trust
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records import pending_reasons
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.fit.cluster_filters import (

@@ -16,7 +16,7 @@ from typing import Final
 from dispatcher import errors, log
 from dispatcher.core.kinds.built_in import VERSIONS
 from dispatcher.core.kinds.registry import BUILT_IN
-from dispatcher.core.model.requirements import Kind
+from dispatcher.core.model.records.requirements import Kind
 from dispatcher.kube.discovery import Discovery
 
 SURVEY_SECONDS: Final = 10.0

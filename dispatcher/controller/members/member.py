@@ -13,18 +13,18 @@ from typing import Final
 from msgspec import Struct, field
 
 from dispatcher import errors
-from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy
-from dispatcher.api.membercluster import MemberCluster, parse_member_cluster
-from dispatcher.api.potential import PotentialNodes
-from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.api.clusters.clusterpolicies import AcceptedNamespaces, NamespacePolicy
+from dispatcher.api.clusters.membercluster import MemberCluster, parse_member_cluster
+from dispatcher.api.clusters.potential import PotentialNodes
+from dispatcher.api.clusters.provisioning import ProvisioningClass
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.lifecycle.step import Loss
-from dispatcher.core.model import pending_reasons
-from dispatcher.core.model.cluster_errors import RecentErrors
-from dispatcher.core.model.potential import FULL_TRUST, Trust, pools_of
+from dispatcher.core.model.clusters.cluster_errors import RecentErrors
+from dispatcher.core.model.clusters.potential import FULL_TRUST, Trust, pools_of
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
-from dispatcher.core.model.requirements import ClusterRequirements, Kind
+from dispatcher.core.model.records import pending_reasons
+from dispatcher.core.model.records.requirements import ClusterRequirements, Kind
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot

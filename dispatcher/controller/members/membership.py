@@ -23,8 +23,8 @@ from dispatcher import errors, log
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.controller.members.member import Member
 from dispatcher.controller.scheduling.absence import LASTS_SECONDS, Absences
-from dispatcher.core.model import pending_reasons
-from dispatcher.core.model.potential import Trust
+from dispatcher.core.model.clusters.potential import Trust
+from dispatcher.core.model.records import pending_reasons
 from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.core.status.clusters import status_of
 from dispatcher.kube import paths

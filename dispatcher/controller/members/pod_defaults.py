@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from dispatcher import errors, log
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.pods.pod_defaults import NO_DEFAULTS, ClusterDefaults, DefaultsSurvey
-from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
+from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements
 
 ANSWER_SECONDS: Final = 2.0
 """Seconds within which a member must answer: intake waits for it."""

@@ -16,8 +16,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from dispatcher import log
-from dispatcher.api.potential import OnPotential, PotentialNodes
-from dispatcher.core.model.potential import PoolFailures, Trust, distrusted_until, pools_of, trust_in
+from dispatcher.api.clusters.potential import OnPotential, PotentialNodes
+from dispatcher.core.model.clusters.potential import PoolFailures, Trust, distrusted_until, pools_of, trust_in
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 
 _log = log.get("potential")

@@ -21,8 +21,8 @@ from dispatcher.controller.reconcile.result import NOTHING, Pacing, Result, With
 from dispatcher.core.lifecycle import approvals, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.growth import without_unplaced
 from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do, ObservedState
-from dispatcher.core.model.growth import GatedPod, PodRef
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.gangs.growth import GatedPod, PodRef
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.status.events import UserEvent, pods_not_admitted, pods_not_deleted
 from dispatcher.kube.objects.events import EventAbout
 

@@ -24,8 +24,8 @@ from dispatcher.core.kinds.provisioning_request import ProvisioningError, object
 from dispatcher.core.lifecycle import provisioning, run_changes
 from dispatcher.core.lifecycle.decision import retry_pause
 from dispatcher.core.lifecycle.provisioning import requested
-from dispatcher.core.model.record import ObjectRef, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.record import ObjectRef, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.kube.objects.anchors import taken
 from dispatcher.kube.objects.object_client import (
     Created,

@@ -22,9 +22,9 @@ from dispatcher.api import names
 from dispatcher.core.kinds.pods.pod_rules import can_grow
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN
-from dispatcher.core.model.record import Change, ObjectRef, Record
-from dispatcher.core.scheduling.sharing.loops import Circle, Preempted, by_victim, closed_circle
+from dispatcher.core.model.records.preemption import PREEMPTIONS_WITHIN
+from dispatcher.core.model.records.record import Change, ObjectRef, Record
+from dispatcher.core.scheduling.preemption.loops import Circle, Preempted, by_victim, closed_circle
 from dispatcher.core.status.events import (
     ABOUT_GROWTH,
     UserEvent,

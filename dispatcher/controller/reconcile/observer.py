@@ -26,7 +26,7 @@ from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.missing_pods import Withheld, withheld_by
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.step import Loss, ObservedState
-from dispatcher.core.model.record import ACTIVE, ObjectRef, Pending, Phase, Record
+from dispatcher.core.model.records.record import ACTIVE, ObjectRef, Pending, Phase, Record
 from dispatcher.kube.objects.appwrappers import AppWrapperView
 from dispatcher.kube.objects.drift_checker import Edits, Question
 

@@ -29,7 +29,7 @@ from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.queue_changes import CHOSEN_EVERY
-from dispatcher.core.model.record import ACTIVE
+from dispatcher.core.model.records.record import ACTIVE
 from dispatcher.core.status.outlook import Outlook
 from dispatcher.kube.objects.events import EventAbout
 

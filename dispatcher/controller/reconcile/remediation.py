@@ -37,8 +37,8 @@ from dispatcher.core.lifecycle.missing_pods import Withheld, unread_of, withheld
 from dispatcher.core.lifecycle.removal import may_delete_ended, seconds_until_forced, stays
 from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do, ObservedState
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.pods import PodFailure
-from dispatcher.core.model.record import ObjectRef, Phase, Record
+from dispatcher.core.model.gangs.pods import PodFailure
+from dispatcher.core.model.records.record import ObjectRef, Phase, Record
 from dispatcher.kube.objects.live_pod_lister import UNKNOWN_ITEM
 
 MOST_READ_ONE_BY_ONE: Final = 3

@@ -22,7 +22,7 @@ from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.lifecycle.approvals import pause_after
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.model.records.record import Change, Phase, Record
 
 FIRST_POLL_SECONDS: Final = 0.5
 """The first pause of a poll; events usually come first."""

@@ -38,7 +38,7 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake import namespace_bounds
 from dispatcher.core.intake.namespace_bounds import QueueBound
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.status.conditions import POD_COUNTS, Shown, conditions_of_others, project
 from dispatcher.core.status.outlook import Outlook, outlook_in
 from dispatcher.kube import bounds

@@ -14,17 +14,17 @@ from typing import Final, NamedTuple
 from dispatcher import log
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.core.model.failures import Failure
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
-from dispatcher.core.model.growth import PodsByTemplate
-from dispatcher.core.model.record import ACTIVE, HOLDING, Phase, Record
+from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment, Gang
+from dispatcher.core.model.gangs.growth import PodsByTemplate
+from dispatcher.core.model.records.failures import Failure
+from dispatcher.core.model.records.record import ACTIVE, HOLDING, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
 from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills, Running
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
 from dispatcher.core.scheduling.growth.grants import Growing
-from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus, surplus_of
+from dispatcher.core.scheduling.preemption.surplus import NO_SURPLUS, Surplus, surplus_of
+from dispatcher.core.scheduling.queued.pending_queue import PendingQueue
 
 _UNDISPATCHED: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})
 """Phases in which an AppWrapper counts against its namespace's bound, although it holds no capacity."""

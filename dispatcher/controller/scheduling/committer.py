@@ -20,8 +20,8 @@ from typing import Final
 from dispatcher import log
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.core.model.record import Change, Record
-from dispatcher.store.queue import CommitResult, QueueStore
+from dispatcher.core.model.records.record import Change, Record
+from dispatcher.store.state.queue import CommitResult, QueueStore
 
 LARGEST_BATCH: Final = 500
 LARGEST_BATCH_BYTES: Final = 2**22

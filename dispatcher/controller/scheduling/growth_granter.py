@@ -18,11 +18,12 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.planner import Planner
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.records.failures import Failure
+from dispatcher.core.model.records.record import Change, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.cycle.isolation import copies_of
+from dispatcher.core.scheduling.cycle.queue_planner import QueueRules
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.growth.grants import (
     Grant,
@@ -36,7 +37,6 @@ from dispatcher.core.scheduling.growth.grants import (
 from dispatcher.core.scheduling.growth.growth_turns import asked_at
 from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, with_aside
-from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.core.scheduling.sharing.quota_reservations import QuotaReservations
 from dispatcher.probes import Metrics
 

@@ -1,6 +1,6 @@
 """Scheduling cycles over the queues: the facts from the leader's caches, and the changes that outcomes make.
 
-The core decides (`core.scheduling.sharing`). A preemption is one group of changes, of the victims and of the preemptor,
+The core decides (`core.scheduling.cycle`). A preemption is one group of changes, of the victims and of the preemptor,
 which is committed whole or not at all. The drain of a queue is a group as well, of evictions that do not depend on each
 other.
 """
@@ -19,13 +19,15 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.lifecycle import queue_changes, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model import incremental
-from dispatcher.core.model.failures import Failure
-from dispatcher.core.model.growth import Shrinking
+from dispatcher.core.model.gangs.growth import Shrinking
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.pending_reasons import AWAITING_RELEASE, INSUFFICIENT
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.records.failures import Failure
+from dispatcher.core.model.records.pending_reasons import AWAITING_RELEASE, INSUFFICIENT
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Change, Record
 from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.ordering import is_eligible
+from dispatcher.core.scheduling.cycle.cycle import Drained
 from dispatcher.core.scheduling.cycle.isolation import (
     BARRED_FOR,
     Holder,
@@ -33,15 +35,11 @@ from dispatcher.core.scheduling.cycle.isolation import (
     plain_of,
     to_blame_in_steps,
 )
-from dispatcher.core.scheduling.cycle.ordering import is_eligible
+from dispatcher.core.scheduling.cycle.news import NewOutcome
 from dispatcher.core.scheduling.cycle.outcomes import Preempting
-from dispatcher.core.scheduling.cycle.pending_queue import Changes
+from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot, is_unreachable
-from dispatcher.core.scheduling.sharing.cycle import Drained
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang, set_aside, with_aside
-from dispatcher.core.scheduling.sharing.news import NewOutcome
-from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
-from dispatcher.core.scheduling.sharing.surplus import (
+from dispatcher.core.scheduling.preemption.surplus import (
     Parts,
     Surplus,
     awaited_growth,
@@ -50,6 +48,8 @@ from dispatcher.core.scheduling.sharing.surplus import (
     given_up,
     split,
 )
+from dispatcher.core.scheduling.queued.pending_queue import Changes
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang, set_aside, with_aside
 from dispatcher.text import counted
 
 _NOTHING_FINISHED: Final[Mapping[str, Collection[int]]] = {}

@@ -29,17 +29,19 @@ from dispatcher.controller.scheduling.queue_cycles import QueueCycles
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model import incremental
-from dispatcher.core.model.failures import UNDECIDED_BY_ERROR, Failure
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.record import Change, Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.failures import UNDECIDED_BY_ERROR, Failure
+from dispatcher.core.model.records.record import Change, Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Access
+from dispatcher.core.scheduling.cycle.cycle import Drained
 from dispatcher.core.scheduling.cycle.isolation import (
     BARRED_FOR,
     copies_of,
     culprits_in_steps,
 )
+from dispatcher.core.scheduling.cycle.news import NewOutcome, outcome_of
 from dispatcher.core.scheduling.cycle.outcomes import (
     Impossible,
     NotEvaluated,
@@ -48,12 +50,10 @@ from dispatcher.core.scheduling.cycle.outcomes import (
     Preempting,
     Waiting,
 )
+from dispatcher.core.scheduling.cycle.queue_planner import QueueRules
 from dispatcher.core.scheduling.cycle.recheck import Rechecked, still_fitting
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.news import NewOutcome, outcome_of
-from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.probes import Metrics
 
 MOST_TELLING: Final = 1.0

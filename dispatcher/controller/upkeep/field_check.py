@@ -29,7 +29,7 @@ from dispatcher.core.kinds.manifest import reference
 from dispatcher.core.kinds.template_fields import digest_of_paths
 from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.bounded_dict import BoundedDict
-from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.model.records.record import Change, Phase, Record
 
 PAUSE_SECONDS: Final = 0.1
 """Seconds between two gangs."""

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from dispatcher import errors, log
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.status.samples import CapacitySample, LedgerReading, Moment, moment_of
-from dispatcher.store.samples import SampleStore
+from dispatcher.store.history.samples import SampleStore
 
 FIRST_SECONDS: Final = 60.0
 """Pause of a new leader before the first run, for more urgent work."""

@@ -19,7 +19,7 @@ from dispatcher import log
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.status.queue_status import QueueState
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.reflector import Reflector

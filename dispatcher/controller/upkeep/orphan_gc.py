@@ -17,7 +17,7 @@ from dispatcher.controller.intake.attempt_context import AttemptContext
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.lifecycle.removal import AnchorState, anchor_state, is_small_share, was_missed
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from dispatcher.kube.objects.anchors import Found
 
 PERIOD_SECONDS: Final = 60.0

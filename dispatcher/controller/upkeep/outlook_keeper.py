@@ -36,7 +36,7 @@ from dispatcher.controller.scheduling.planner import Planner
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.snapshot_keeper import Clusters, ClusterState, facts_in_steps, states_of
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.model.records.record import Change, Phase, Record
 from dispatcher.core.scheduling.cycle.isolation import BARRED_FOR
 from dispatcher.core.scheduling.explain.leader_snapshot import ClusterFacts, SchedulingRules
 from dispatcher.core.status.outlook import (

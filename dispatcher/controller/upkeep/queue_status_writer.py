@@ -23,8 +23,8 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.planner import Planner
 from dispatcher.controller.scheduling.queue_cycles import active_gangs
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.core.model.record import Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.record import Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Sharing

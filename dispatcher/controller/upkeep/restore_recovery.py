@@ -43,9 +43,9 @@ from dispatcher.core.intake.status_end import StatusEnd, end_in_status
 from dispatcher.core.lifecycle import first_changes, provisioning
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.incremental import in_parts
-from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
-from dispatcher.core.model.requirements import Kind
+from dispatcher.core.model.records.provisioning import Provisioning
+from dispatcher.core.model.records.record import ACTIVE, Change, Phase, Record
+from dispatcher.core.model.records.requirements import Kind
 from dispatcher.kube.objects.object_client import Mark
 
 SEARCH_AGAIN_SECONDS: Final = 5.0

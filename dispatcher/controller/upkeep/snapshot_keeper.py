@@ -21,7 +21,7 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.planner import Planner
 from dispatcher.core.kinds.pods.pod_defaults import DefaultsSurvey
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.capacity.node_snapshot import Use
@@ -34,10 +34,10 @@ from dispatcher.core.scheduling.explain.leader_snapshot import (
 from dispatcher.core.scheduling.explain.world_facts import Cluster
 from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.preemption.surplus import Surplus
 from dispatcher.core.scheduling.sharing.quota_reservations import NO_QUOTA_RESERVATIONS, QuotaReservations
-from dispatcher.core.scheduling.sharing.surplus import Surplus
-from dispatcher.store import snapshot_document
-from dispatcher.store.snapshots import SnapshotStore
+from dispatcher.store.snapshot import snapshot_document
+from dispatcher.store.snapshot.snapshots import SnapshotStore
 
 NO_SURVEYS: Final[Mapping[str, DefaultsSurvey]] = {}
 

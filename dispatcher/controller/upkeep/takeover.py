@@ -23,9 +23,9 @@ from dispatcher.controller.scheduling.garbage import no_collections
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.core.intake.labels import ChangedClasses, class_name
 from dispatcher.core.model.incremental import in_parts
-from dispatcher.core.model.record import ACTIVE
+from dispatcher.core.model.records.record import ACTIVE
 from dispatcher.core.queues.declared_queues import DeclaredQueues
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 
 
 async def load(cache: Cache, store: QueueStore, slices: Slices) -> None:

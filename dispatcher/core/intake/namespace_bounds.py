@@ -25,7 +25,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import EXPECTED_RUNTIME, MAX_PRIORITY, MAX_PRIORITY_SLOPE
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from dispatcher.core.status.about import outside_queue
 from dispatcher.core.status.components import PHASES
 from dispatcher.text import counted

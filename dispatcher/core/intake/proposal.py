@@ -39,8 +39,8 @@ from dispatcher.core.lifecycle import approvals, first_changes
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.lifecycle.step import Commit, ObservedState
-from dispatcher.core.model.record import Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.record import Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.explain.world_facts import Cluster

@@ -10,8 +10,8 @@ from dispatcher.api.conditions import ConditionType, State
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.lifecycle import first_changes
 from dispatcher.core.lifecycle.first_changes import KeptObjects, Submission
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Change
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records.record import Change
 from dispatcher.text import mappings_of, name_of, text_of
 
 _ENDS: Final = ((State.COMPLETED, ConditionType.COMPLETED), (State.FAILED, ConditionType.FAILED))

@@ -22,7 +22,7 @@ from dispatcher.api.names import KUEUE_QUEUE_LABEL
 from dispatcher.core.kinds.built_in import KnownKind
 from dispatcher.core.kinds.fields import Field, TemplateError
 from dispatcher.core.kinds.pods.pod_rules import Kind, can_grow
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.text import mapping_of, mappings_of, name_of
 
 

@@ -21,7 +21,7 @@ from dispatcher.core.kinds.built_in import Run
 from dispatcher.core.kinds.demand import Part, charge_of, unknowns
 from dispatcher.core.kinds.fields import Field, TemplateError
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
-from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.gangs.gang import Gang, PodSet
 from dispatcher.core.model.resources import NOTHING, Resources
 
 _DEFAULT_NAMESPACE: Final = "default"

@@ -36,10 +36,10 @@ from dispatcher.core.kinds.pods.pod_rules import Kind
 from dispatcher.core.kinds.pods.podsets import Pods, is_template_of, pod_set_at, pods_of, readable_pods_of
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.kinds.template_fields import is_pod_template
-from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.term_bounds import MOST_OF_GANGS, OwnTerms, excess_of
 from dispatcher.core.model.quantity import QuantityError, in_words, resource_amounts
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources, is_device
-from dispatcher.core.model.term_bounds import MOST_OF_GANGS, OwnTerms, excess_of
 from dispatcher.text import counted
 from dispatcher.values import equal_without
 

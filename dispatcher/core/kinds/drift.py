@@ -21,7 +21,7 @@ from dispatcher.api import names
 from dispatcher.api.spec_errors import joined, one_line
 from dispatcher.core.kinds.manifest import owned_by
 from dispatcher.core.model.quantity import QuantityError, parse_quantity
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.text import mapping_of
 
 Differences: TypeAlias = Mapping[str, Any]

@@ -31,8 +31,8 @@ from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name
 from dispatcher.core.kinds.pods.pod_rules import Kind
 from dispatcher.core.kinds.pods.podsets import GrowingTemplate, growing_templates
 from dispatcher.core.kinds.template_fields import STATUS, is_pod_template, without_server_fields
-from dispatcher.core.model.gang import template_name
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.gangs.gang import template_name
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.core.model.seals import Seals
 from dispatcher.text import text_of
 

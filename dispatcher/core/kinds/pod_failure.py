@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from dispatcher.core.model.clock import time_in
-from dispatcher.core.model.pods import PodFailure
+from dispatcher.core.model.gangs.pods import PodFailure
 from dispatcher.text import mapping_of, mappings_of, name_of, text_of
 
 LONGEST_TERMINATION: Final = 1024

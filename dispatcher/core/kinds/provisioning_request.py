@@ -13,15 +13,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dispatcher.api.appwrapper import WrappedObject
-from dispatcher.api.provisioning import LONGEST_PARAMETER, MOST_PARAMETERS, ProvisioningClass
+from dispatcher.api.clusters.provisioning import LONGEST_PARAMETER, MOST_PARAMETERS, ProvisioningClass
 from dispatcher.core.kinds.fields import TemplateError, template_at
 from dispatcher.core.kinds.manifest import template_path, with_infos
 from dispatcher.core.kinds.object_status import FoundRequest
 from dispatcher.core.kinds.pods.pod_requests import PodSpecError, pod_requests
 from dispatcher.core.kinds.registry import BUILT_IN
-from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.gangs.gang import PodSet
 from dispatcher.core.model.quantity import quantity
-from dispatcher.core.model.record import ObjectRef, Record
+from dispatcher.core.model.records.record import ObjectRef, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.text import name_of
 

@@ -22,8 +22,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from dispatcher.core.model.pending_reasons import NEEDS_ANOTHER_PLACE, STOPS_AGE, UNDECIDED
-from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.records.pending_reasons import NEEDS_ANOTHER_PLACE, STOPS_AGE, UNDECIDED
+from dispatcher.core.model.records.record import Pending, Record
 
 
 class Ageing(NamedTuple):

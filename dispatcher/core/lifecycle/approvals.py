@@ -13,8 +13,8 @@ from typing import Final
 from dispatcher.api.conditions import approvals_in
 from dispatcher.api.names import APPROVALS
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL
-from dispatcher.core.model.record import Pending
+from dispatcher.core.model.records.pending_reasons import AWAITING_APPROVAL
+from dispatcher.core.model.records.record import Pending
 from dispatcher.core.queues.forest import Forest
 
 LONGEST_PAUSE: Final = timedelta(minutes=5)

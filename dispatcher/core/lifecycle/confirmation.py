@@ -17,8 +17,8 @@ from dispatcher.core.lifecycle.health import unmade_pods
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.step import Act, Do, ObservedState
-from dispatcher.core.model.pods import PodFailure
-from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.gangs.pods import PodFailure
+from dispatcher.core.model.records.record import Change, Record
 
 
 class Evidence(StrEnum):

@@ -11,7 +11,7 @@ from typing import Final, TypeGuard, assert_never
 from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
-from dispatcher.api.clusterpolicies import OnClusterLost
+from dispatcher.api.clusters.clusterpolicies import OnClusterLost
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import HUB_CLUSTER
@@ -32,11 +32,11 @@ from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.provisioning import Answer
 from dispatcher.core.lifecycle.record_change import live_attempt, noted_warning
 from dispatcher.core.lifecycle.step import NOOP, Act, Commit, Decision, Do, Loss, ObservedState
-from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.potential import in_words
-from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.clusters.potential import in_words
+from dispatcher.core.model.gangs.pods import PodCounts
+from dispatcher.core.model.records.provisioning import Provisioning
+from dispatcher.core.model.records.record import ACTIVE, Change, Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 
 

@@ -32,10 +32,19 @@ from dispatcher.core.lifecycle.record_change import (
     with_true,
 )
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import Attempt, Change, Condition, Event, ObjectRef, Pending, Phase, Record
-from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records.provisioning import Provisioning
+from dispatcher.core.model.records.record import (
+    Attempt,
+    Change,
+    Condition,
+    Event,
+    ObjectRef,
+    Pending,
+    Phase,
+    Record,
+)
+from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.errors import IllegalTransition
 
 

@@ -35,7 +35,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
-from dispatcher.core.model.growth import (
+from dispatcher.core.model.gangs.growth import (
     GatedPod,
     PodRef,
     PodsByTemplate,
@@ -45,7 +45,7 @@ from dispatcher.core.model.growth import (
     slices_of,
 )
 from dispatcher.core.model.quantity import in_words
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, PODS, Resources, sum_of
 
 GROWTH_PAUSE: Final = timedelta(seconds=5)

@@ -28,10 +28,10 @@ from dispatcher.core.kinds.completion import pods_of
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle.missing_pods import ABSENT, NONE_WITHHELD, UNPLACED, Lack, Withheld, lack_in
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.model.growth import GatedPod, PodRef, PodsByTemplate, SurplusPod
-from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.potential import in_words
-from dispatcher.core.model.record import NotedIssue, ObjectRef, Phase, Record
+from dispatcher.core.model.clusters.potential import in_words
+from dispatcher.core.model.gangs.growth import GatedPod, PodRef, PodsByTemplate, SurplusPod
+from dispatcher.core.model.gangs.pods import PodCounts
+from dispatcher.core.model.records.record import NotedIssue, ObjectRef, Phase, Record
 from dispatcher.core.model.resources import Resources
 
 UNSEEN: Final = timedelta(seconds=5)

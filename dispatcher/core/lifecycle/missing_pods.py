@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from dispatcher.core.kinds.asked import Asked
 from dispatcher.core.kinds.completion import CompletionRule
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.text import one_line
 
 _MOST_NAMED: Final = 3

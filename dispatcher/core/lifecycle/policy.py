@@ -17,7 +17,7 @@ from dispatcher.api.appwrapper import AppWrapperSpec, Growth, Requeuing, Wrapped
 from dispatcher.core.kinds.completion import CompletionRule, completion_rule, with_asked_pods
 from dispatcher.core.kinds.demand import pods_by_item
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.records.record import Record
 
 ADMISSION_GRACE: Final = timedelta(minutes=1)
 WARMUP_GRACE: Final = timedelta(minutes=5)

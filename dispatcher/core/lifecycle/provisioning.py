@@ -15,15 +15,15 @@ from typing import Final
 from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
-from dispatcher.api.provisioning import ProvisioningClass, RetryRule
+from dispatcher.api.clusters.provisioning import ProvisioningClass, RetryRule
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.kinds.object_status import FoundRequest, ObjectState
 from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason, at_latest_time, change_by, live_attempt
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.pending_reasons import AWAITING_CAPACITY
-from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import Attempt, Change, Pending, Record
+from dispatcher.core.model.records.pending_reasons import AWAITING_CAPACITY
+from dispatcher.core.model.records.provisioning import Provisioning
+from dispatcher.core.model.records.record import Attempt, Change, Pending, Record
 from dispatcher.errors import IllegalTransition
 
 LEAST_BETWEEN_NOTES: Final = timedelta(seconds=30)

@@ -31,12 +31,21 @@ from dispatcher.core.lifecycle.record_change import (
     with_unknown_class,
 )
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
-from dispatcher.core.model.pending_reasons import AWAITING_RELEASE
-from dispatcher.core.model.potential import in_words
-from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import ACTIVE, Attempt, Change, Condition, ObjectRef, Pending, Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.clusters.potential import in_words
+from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment
+from dispatcher.core.model.records.pending_reasons import AWAITING_RELEASE
+from dispatcher.core.model.records.provisioning import Provisioning
+from dispatcher.core.model.records.record import (
+    ACTIVE,
+    Attempt,
+    Change,
+    Condition,
+    ObjectRef,
+    Pending,
+    Phase,
+    Record,
+)
+from dispatcher.core.model.records.requirements import ClusterRequirements
 
 
 class PendingKey(NamedTuple):

@@ -25,8 +25,17 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
-from dispatcher.core.model.pods import PodFailure
-from dispatcher.core.model.record import ACTIVE, Attempt, Change, Condition, Event, Pending, Phase, Record
+from dispatcher.core.model.gangs.pods import PodFailure
+from dispatcher.core.model.records.record import (
+    ACTIVE,
+    Attempt,
+    Change,
+    Condition,
+    Event,
+    Pending,
+    Phase,
+    Record,
+)
 from dispatcher.errors import IllegalTransition
 
 

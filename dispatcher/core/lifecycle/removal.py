@@ -37,9 +37,9 @@ from dispatcher.core.lifecycle.record_change import (
     with_true,
 )
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.pending_reasons import CREATION_POSTPONED
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Attempt, Change, ObjectRef, Pending, Phase, Record
+from dispatcher.core.model.records.pending_reasons import CREATION_POSTPONED
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Attempt, Change, ObjectRef, Pending, Phase, Record
 
 YIELD: Final = timedelta(seconds=1)
 """The least pause after an eviction, in which a cycle can place other gangs."""

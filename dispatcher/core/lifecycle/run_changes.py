@@ -27,11 +27,11 @@ from dispatcher.core.lifecycle.record_change import (
     with_true,
 )
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.gang import Assignment
-from dispatcher.core.model.growth import GrowthRequest, GrowthTrust, PodsByTemplate, Shrinking
-from dispatcher.core.model.pending_reasons import CREATION_POSTPONED
-from dispatcher.core.model.preemption import MOST_REMEMBERED, Reason
-from dispatcher.core.model.record import (
+from dispatcher.core.model.gangs.gang import Assignment
+from dispatcher.core.model.gangs.growth import GrowthRequest, GrowthTrust, PodsByTemplate, Shrinking
+from dispatcher.core.model.records.pending_reasons import CREATION_POSTPONED
+from dispatcher.core.model.records.preemption import MOST_REMEMBERED, Reason
+from dispatcher.core.model.records.record import (
     MOST_GROWTHS_KEPT,
     Attempt,
     Change,
@@ -41,7 +41,7 @@ from dispatcher.core.model.record import (
     Pending,
     Record,
 )
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import PODS, Resources
 
 LONGEST_FIRST: Final = timedelta(seconds=10)

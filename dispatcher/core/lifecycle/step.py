@@ -8,15 +8,15 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from dispatcher.api.clusterpolicies import OnClusterLost
+from dispatcher.api.clusters.clusterpolicies import OnClusterLost
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.notifications import Choices
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.growth import GatedPod
-from dispatcher.core.model.record import Change, Pending, Record
+from dispatcher.core.model.gangs.growth import GatedPod
+from dispatcher.core.model.records.record import Change, Pending, Record
 
 
 class Loss(Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 
 
 class Cause(StrEnum):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from dispatcher.api.names import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, QUEUE_LABEL
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.queues.forest import Forest, Place
 
 QUEUE_LABELS: Final = (QUEUE_LABEL, KUEUE_QUEUE_LABEL, KAI_QUEUE_LABEL)

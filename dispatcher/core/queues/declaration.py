@@ -13,9 +13,9 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
+from dispatcher.api.clusters.provisioning import ProvisioningClass, read_provisioning
 from dispatcher.api.conditions import MOST_APPROVALS, approval_problem
 from dispatcher.api.document import LARGEST_INTEGER, Entry
-from dispatcher.api.provisioning import ProvisioningClass, read_provisioning
 from dispatcher.api.spec_errors import quoted
 from dispatcher.core.model.quantity import QuantityError, amount_in, check_resource_name
 from dispatcher.core.queues.queue import (

@@ -14,10 +14,10 @@ from typing import Final, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dispatcher.api.clusters.provisioning import ProvisioningClass
 from dispatcher.api.names import DEFAULT_QUEUE
-from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import EVERYTHING, Selector
-from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.gangs.gang import Gang
 from dispatcher.core.model.resources import is_requestable
 from dispatcher.core.queues.queue import (
     Access,

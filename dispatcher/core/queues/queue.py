@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.api.clusters.provisioning import ProvisioningClass
 from dispatcher.api.selector import EVERYTHING, Selector
 
 MOST_RESOURCES: Final = 64

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dispatcher.api.conditions import ConditionType
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.text import one_line
 
 LONGEST: Final = 512

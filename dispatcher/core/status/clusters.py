@@ -13,9 +13,9 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dispatcher.core.model import pending_reasons
 from dispatcher.core.model.clock import timestamp
 from dispatcher.core.model.quantity import in_words
+from dispatcher.core.model.records import pending_reasons
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.values import equal_without

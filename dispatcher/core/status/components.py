@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ComponentsPhase, ConditionType
-from dispatcher.core.model.record import Attempt, Phase, Record
+from dispatcher.core.model.records.record import Attempt, Phase, Record
 
 PHASES: Final = {
     Phase.QUEUED: ComponentsPhase.SUSPENDED,

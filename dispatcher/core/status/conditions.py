@@ -16,12 +16,20 @@ from msgspec import Struct, field
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import OUR_TYPES, ConditionType, State
 from dispatcher.core.model.clock import micro_timestamp, timestamp
-from dispatcher.core.model.growth import GrowthRequest
-from dispatcher.core.model.pods import PodCounts, PodFailure
-from dispatcher.core.model.potential import Trusted, trusted_of
+from dispatcher.core.model.clusters.potential import Trusted, trusted_of
+from dispatcher.core.model.gangs.growth import GrowthRequest
+from dispatcher.core.model.gangs.pods import PodCounts, PodFailure
 from dispatcher.core.model.quantity import quantity
-from dispatcher.core.model.record import ACTIVE, Condition, NotedIssue, Pending, Phase, QuotaSummary, Record
-from dispatcher.core.model.requirements import Rejection
+from dispatcher.core.model.records.record import (
+    ACTIVE,
+    Condition,
+    NotedIssue,
+    Pending,
+    Phase,
+    QuotaSummary,
+    Record,
+)
+from dispatcher.core.model.records.requirements import Rejection
 from dispatcher.core.model.resources import Resources, is_gpu
 from dispatcher.core.status import components
 from dispatcher.core.status.about import about

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.record import Change, Phase
+from dispatcher.core.model.records.record import Change, Phase
 
 
 class UserEvent(Struct, frozen=True):

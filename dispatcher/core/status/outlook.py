@@ -28,13 +28,13 @@ from msgspec.structs import replace
 
 from dispatcher.core.model import incremental
 from dispatcher.core.model.clock import time_in, timestamp
-from dispatcher.core.model.failures import UNDECIDED_BY_ERROR, Failure
-from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Gang
 from dispatcher.core.model.incremental import Steps, in_order, in_parts
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pending_reasons import INTERNAL_ERROR
-from dispatcher.core.model.record import HOLDING, Pending, Phase, Record
-from dispatcher.core.scheduling.cycle import ordering
+from dispatcher.core.model.records.failures import UNDECIDED_BY_ERROR, Failure
+from dispatcher.core.model.records.pending_reasons import INTERNAL_ERROR
+from dispatcher.core.model.records.record import HOLDING, Pending, Phase, Record
+from dispatcher.core.queues import ordering
 from dispatcher.core.scheduling.cycle.isolation import (
     PLAIN,
     Culprits,

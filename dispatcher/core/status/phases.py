@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dispatcher.api.conditions import ConditionType, State
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 
 _PHASES: Final = frozenset(each.value for each in Phase)
 _BY_STATE: Final[Mapping[str, Phase]] = {

@@ -29,14 +29,14 @@ from msgspec.structs import replace
 from dispatcher.core.model.clock import timestamp
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.quantity import in_words
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.access import counted_in
 from dispatcher.core.queues.accounts import Account, TreeQuota, tree_quotas
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
 from dispatcher.core.queues.forest import MOST_LEVELS, TOO_DEEP, Forest, Place
+from dispatcher.core.queues.ordering import is_eligible
 from dispatcher.core.queues.queue import Sharing, StopPolicy
-from dispatcher.core.scheduling.cycle.ordering import is_eligible
 from dispatcher.core.scheduling.sharing import division, dominant_share
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.dominant_share import Share

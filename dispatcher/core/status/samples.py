@@ -27,8 +27,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dispatcher.api.names import DEFAULT_QUEUE
-from dispatcher.core.model.pods import Pod
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.gangs.pods import Pod
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 

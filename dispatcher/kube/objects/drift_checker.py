@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from dispatcher import errors, log
 from dispatcher.core.model.bounded_dict import BoundedDict
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.kube.objects.object_informers import Edition
 
 SECONDS_BETWEEN: Final = 0.05

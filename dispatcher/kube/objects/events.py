@@ -29,7 +29,7 @@ from dispatcher.api import names
 from dispatcher.api.redaction import without_values
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.clock import timestamp
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.kube import paths
 from dispatcher.kube.bounds import Purpose
 from dispatcher.kube.client import ClusterClient, Json

@@ -29,7 +29,7 @@ from dispatcher import errors, log
 from dispatcher.api import names
 from dispatcher.core.kinds.manifest import controller_of
 from dispatcher.core.model.clock import time_in
-from dispatcher.core.model.pods import PodCounts, PodPhase
+from dispatcher.core.model.gangs.pods import PodCounts, PodPhase
 from dispatcher.core.scheduling.capacity.appwrapper_share import count_pods
 from dispatcher.kube import paths
 from dispatcher.kube.client import JSON, METADATA_LIST, ClusterClient, Json

@@ -24,11 +24,11 @@ from dispatcher.core.kinds.pods.affinity import apart_of, repelling_terms, share
 from dispatcher.core.kinds.pods.pod_requests import live_pod_requests
 from dispatcher.core.kinds.pods.podsets import constraint_of
 from dispatcher.core.kinds.registry import BUILT_IN
-from dispatcher.core.model.nodes import HOSTNAME, Node, Taint
-from dispatcher.core.model.pod_terms import PodSort
-from dispatcher.core.model.pods import Gate, Pod, PodPhase, PodReason, Unscheduled
+from dispatcher.core.model.clusters.nodes import HOSTNAME, Node, Taint
+from dispatcher.core.model.gangs.pod_terms import PodSort
+from dispatcher.core.model.gangs.pods import Gate, Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.quantity import QuantityError, amount
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.core.model.resources import WELL_KNOWN, Resources
 from dispatcher.kube.client import Json
 from dispatcher.kube.objects.owner_resolver import controller_ref

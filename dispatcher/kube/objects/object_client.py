@@ -40,7 +40,7 @@ from dispatcher.core.kinds.provisioning_request import REQUEST_ITEM, read_reques
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.kinds.template_fields import fields_alone
 from dispatcher.core.model.bounded_dict import BoundedDict
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.kube.api_calls import one_object
 from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind

@@ -28,7 +28,7 @@ from dispatcher.core.kinds.drift import is_compared
 from dispatcher.core.kinds.manifest import controller_of
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
 from dispatcher.kube.reflector import Extent, Reflector

@@ -26,7 +26,7 @@ from msgspec import Struct
 from dispatcher import errors, log
 from dispatcher.core.kinds.manifest import appwrapper_of, controller_of
 from dispatcher.core.model.bounded_dict import BoundedDict
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.kube.api_calls import one_object
 from dispatcher.kube.bounds import Purpose
 from dispatcher.kube.client import JSON, METADATA, ClusterClient, Json

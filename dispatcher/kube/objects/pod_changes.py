@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from dispatcher import errors, log
 from dispatcher.api.names import GROWTH_GATE
-from dispatcher.core.model.growth import GatedPod, PodRef
+from dispatcher.core.model.gangs.growth import GatedPod, PodRef
 from dispatcher.kube import paths
 from dispatcher.kube.api_calls import STRATEGIC_MERGE_PATCH
 from dispatcher.kube.client import METADATA, ClusterClient, Json

@@ -18,8 +18,8 @@ from typing import Final
 from dispatcher import errors
 from dispatcher.api.names import UID_LABEL
 from dispatcher.core.kinds.pod_failure import by_turn
-from dispatcher.core.model.pods import PodFailure
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.gangs.pods import PodFailure
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.kube import paths
 from dispatcher.kube.bounds import Purpose
 from dispatcher.kube.client import HINT_SECONDS, ClusterClient, Json

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from dispatcher.api.names import MEMBERS_PATH, UID_LABEL
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from testbed.proxy import ApiProxy, Exchange
 from tests.cluster.manifests import POD_LIFE
 from tests.cluster.members.fleet import Fleet

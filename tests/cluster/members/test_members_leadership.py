@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 
 from dispatcher.api.names import ANCHOR_PREFIX, UID_LABEL
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from testbed.processes import Process
 from testbed.proxy import ApiProxy, Exchange, Fault, Gate
 from tests.cluster.members.fleet import OFTEN, Fleet

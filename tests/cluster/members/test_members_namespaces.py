@@ -11,7 +11,7 @@ import yaml
 
 from dispatcher.api.names import CLUSTER_SELECTOR
 from dispatcher.kube.client import MERGE_PATCH, ClusterClient
-from dispatcher.store.snapshot_reader import read_snapshot
+from dispatcher.store.snapshot.snapshot_reader import read_snapshot
 from tests.cluster.manifests import appwrapper, bent, item, job
 from tests.cluster.members.fleet import Fleet
 from tests.cluster.members.test_members_choice import gang

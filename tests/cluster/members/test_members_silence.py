@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from testbed.proxy import Fault
 from testbed.stack import crash, recover
 from tests.cluster.members.fleet import Fleet

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from testbed.processes import Supervisor
 from testbed.proxy import CUT_AFTER_APPLIED, DROPPED, ApiProxy, Exchange, Fault, Gate, Rule
 from tests.cluster.members.fleet import Fleet

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from tests.commands import Run, runner
 from tests.postgres.cli.lives import Lives, live
 from tests.postgres.cli.shared_databases import filled_database

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model.record import Change, Pending, Record
-from dispatcher.store.queue import QueueStore
+from dispatcher.core.model.records.record import Change, Pending, Record
+from dispatcher.store.state.queue import QueueStore
 from tests.postgres.changes import GANG, committed, make_object
 
 GONE: Final = "00000000-0000-0000-0000-000000000001"

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from dispatcher.core.kinds.pods.pod_defaults import DefaultsSurvey
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model.gang import Assignment
-from dispatcher.core.model.nodes import Node, Taint
-from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.clusters.nodes import Node, Taint
+from dispatcher.core.model.gangs.gang import Assignment
+from dispatcher.core.model.records.record import Change, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
 from dispatcher.core.scheduling.explain.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
@@ -21,9 +21,9 @@ from dispatcher.core.scheduling.explain.world_facts import Cluster
 from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
-from dispatcher.store.snapshot_document import document_of
-from dispatcher.store.snapshots import SnapshotStore
+from dispatcher.store.snapshot.snapshot_document import document_of
+from dispatcher.store.snapshot.snapshots import SnapshotStore
+from dispatcher.store.state.queue import QueueStore
 from tests.builders import make_gang
 from tests.postgres.changes import committed, make_object
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from testbed.postgres import clone_template, drop_database
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ import pytest
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from tests.commands import Ran, Run
 from tests.fakes import FakeApiServer, refusal, text
 from tests.postgres.changes import make_dispatch, make_submit

@@ -16,7 +16,7 @@ import yaml
 
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from tests.builders import make_template
 from tests.commands import Ran, Run
 from tests.postgres.cli.lives import shown

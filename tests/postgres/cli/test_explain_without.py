@@ -14,7 +14,7 @@ from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.explain.world_facts import Cluster
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from tests.commands import Ran, Run
 from tests.postgres.cli.queues import EAST, WEST, fill, snap
 from tests.postgres.cli.test_explain import manifest, without_age

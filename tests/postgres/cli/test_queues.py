@@ -11,7 +11,7 @@ import pytest
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from tests.commands import Run
 from tests.fakes import NOBODYS_CA, FakeApiServer, answer
 from tests.postgres.cli.lives import Lives

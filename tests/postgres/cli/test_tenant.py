@@ -12,7 +12,7 @@ import pytest
 import yaml
 from psycopg import sql
 
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from tests.builders import make_appwrapper
 from tests.commands import Run
 from tests.fakes import FakeApiServer, answer

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.record import HOLDING, Phase
+from dispatcher.core.model.records.record import HOLDING, Phase
 from dispatcher.core.model.resources import Resources
 from tests.builders import attempt_of
 from tests.postgres.history.facts import Fact, Life

@@ -15,9 +15,9 @@ import pytest
 
 from dispatcher.core.queues.leaf_quota import LeafQuota
 from dispatcher.store.database import Database
+from dispatcher.store.history.queue_declarations import QueueDeclarationStore
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
-from dispatcher.store.queue_declarations import QueueDeclarationStore
+from dispatcher.store.state.queue import QueueStore
 from testbed.postgres import clone_template, drop_database
 from tests.postgres.history.facts import Life
 from tests.postgres.history.walk import Walk

@@ -8,7 +8,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.record import Change, Pending, Phase, Record
+from dispatcher.core.model.records.record import Change, Pending, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 
 

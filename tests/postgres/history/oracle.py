@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from tests.postgres.history.attempts import (
     CAME_TO_NOTHING,
     REQUEUED,

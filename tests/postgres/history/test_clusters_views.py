@@ -17,10 +17,10 @@ from psycopg.rows import DictRow, dict_row
 
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import HOLDING, Change, Phase, Record
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records.record import HOLDING, Change, Phase, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from tests.builders import make_submission
 from tests.postgres.changes import make_object, rows_of
 

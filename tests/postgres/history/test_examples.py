@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model import pending_reasons
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL
-from dispatcher.core.model.record import Change, Pending, Phase, Record
-from dispatcher.core.model.requirements import Rejection
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records import pending_reasons
+from dispatcher.core.model.records.pending_reasons import AWAITING_APPROVAL
+from dispatcher.core.model.records.record import Change, Pending, Phase, Record
+from dispatcher.core.model.records.requirements import Rejection
 from dispatcher.core.model.resources import Resources
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from tests.postgres.changes import LATER, NOW, make_submit, rows_of
 from tests.postgres.history.conftest import MOVE
 

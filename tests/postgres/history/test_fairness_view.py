@@ -15,13 +15,13 @@ import pytest
 
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal
 from dispatcher.core.lifecycle.first_changes import Submission
-from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.gangs.gang import Gang
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.leaf_quota import LeafQuota
 from dispatcher.store.database import Database
+from dispatcher.store.history.queue_declarations import QueueDeclarationStore
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
-from dispatcher.store.queue_declarations import QueueDeclarationStore
+from dispatcher.store.state.queue import QueueStore
 from tests.postgres.changes import committed, rows_of
 from tests.postgres.history.attempts import charges, tries
 from tests.postgres.history.conftest import MOVE, Declared, Past

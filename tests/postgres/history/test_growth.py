@@ -13,15 +13,15 @@ from psycopg.types.json import Jsonb
 
 from dispatcher.cli.screens.describe import as_text
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.growth import GrowthRequest, GrowthTrust, PodRef, Shrinking
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Growth, Record
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.gangs.growth import GrowthRequest, GrowthTrust, PodRef, Shrinking
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import MOST_GROWTHS_KEPT, Growth, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import QueueStore
-from dispatcher.store.reports import reports
+from dispatcher.store.readers.reports import reports
+from dispatcher.store.state.queue import QueueStore
 from tests.builders import attempt_of, make_submission
 from tests.postgres.changes import committed, make_object, rows_of
 from tests.postgres.history.conftest import MOVE

@@ -12,12 +12,12 @@ import pytest
 
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model.gang import Assignment, Gang, Places, PodSet
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.model.gangs.gang import Assignment, Gang, Places, PodSet
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Change, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.store import migrate
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from tests.builders import make_submission
 from tests.postgres.changes import committed, count_of, rows_of
 from tests.postgres.history.conftest import MOVE

@@ -13,12 +13,12 @@ import pytest
 from benchmarks import past, plans
 from benchmarks.past import Past
 from benchmarks.questions import COMMANDS, FILTERED, LONG, UNFILTERED, VIEWS, Question, Subject
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from dispatcher.store.database import Database
+from dispatcher.store.history.partitions import NUMBERED, PARTITIONED, drop_expired
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.partitions import NUMBERED, PARTITIONED, drop_expired
-from dispatcher.store.reports import NO_FILTER, Reports, Window
-from dispatcher.store.reports import reports as reports_of
+from dispatcher.store.readers.reports import NO_FILTER, Reports, Window
+from dispatcher.store.readers.reports import reports as reports_of
 from testbed.postgres import clone_template, drop_database
 from tests.postgres.changes import NOW
 

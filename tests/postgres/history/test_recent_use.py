@@ -13,12 +13,12 @@ import pytest
 
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal
 from dispatcher.core.lifecycle.first_changes import Submission
-from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.gangs.gang import Gang
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.sharing.recent_use import REMEMBERED, recent_use
 from dispatcher.store.database import Database
-from dispatcher.store.queue import QueueStore
-from dispatcher.store.recent_use import RecentUseStore
+from dispatcher.store.history.recent_use import RecentUseStore
+from dispatcher.store.state.queue import QueueStore
 from tests.postgres.changes import committed
 from tests.postgres.history.attempts import charges, tries
 from tests.postgres.history.conftest import MOVE, Past

@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records.record import Change, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from tests.builders import make_submission
 from tests.postgres.changes import committed, make_object
 

@@ -17,13 +17,13 @@ from msgspec.structs import replace
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.first_changes import KeptObjects, Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model import pending_reasons
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import ACTIVE, Change, Pending, Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements, Rejection
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records import pending_reasons
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import ACTIVE, Change, Pending, Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.state.queue import QueueStore
 from tests.postgres.history.facts import Life, note
 
 Step = Callable[[Record, Random, datetime], Change | None]

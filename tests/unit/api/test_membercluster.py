@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
-from dispatcher.api.membercluster import MemberCluster, SecretKey, parse_member_cluster
-from dispatcher.api.potential import NodePool, OnPotential, PotentialNodes, parse_potential
+from dispatcher.api.clusters.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
+from dispatcher.api.clusters.membercluster import MemberCluster, SecretKey, parse_member_cluster
+from dispatcher.api.clusters.potential import NodePool, OnPotential, PotentialNodes, parse_potential
 from dispatcher.api.spec_errors import SpecError
 from tests.crd_fields import asked_of, beyond, fields, required, sizes, steps_to, takes, type_of, within
 from tests.crds import load_crds

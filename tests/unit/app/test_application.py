@@ -23,7 +23,7 @@ from dispatcher.probes import MetricValues
 from dispatcher.session import Identity
 from dispatcher.settings import Settings
 from dispatcher.store.leadership import Lease
-from dispatcher.store.restore_detection import Incarnation
+from dispatcher.store.state.restore_detection import Incarnation
 from tests.builders import at
 from tests.fakes import FakeApiServer, client_of
 from tests.unit.controller.members import HUB_UID, FakeClusterRecords, is_cluster

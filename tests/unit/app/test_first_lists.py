@@ -23,7 +23,7 @@ from dispatcher.session import Identity, Process, Session
 from dispatcher.settings import Settings
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.restore_detection import Incarnation
+from dispatcher.store.state.restore_detection import Incarnation
 from tests.builders import at
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal
 from tests.unit.controller.members import (

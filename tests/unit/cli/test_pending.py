@@ -16,12 +16,12 @@ from dispatcher.cli.pending import (
     advice_of,
     with_true_advice,
 )
-from dispatcher.core.model.record import Pending
+from dispatcher.core.model.records.record import Pending
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.explain.explanation import explain
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.explain.world_facts import Cluster
-from dispatcher.store.reports import Report
+from dispatcher.store.readers.reports import Report
 from tests.builders import NOW, make_core_node, make_gang, make_record
 
 GENERAL = "the advice of the view"

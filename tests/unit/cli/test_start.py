@@ -123,7 +123,7 @@ def test_dispatcher_imports_neither_the_object_mapper_of_sqlalchemy_nor_a_second
 
 def test_estimated_starts_need_no_parser_of_specs() -> None:
     found = modules(
-        "import dispatcher.store.snapshot_reader, dispatcher.core.scheduling.explain.estimate_words"
+        "import dispatcher.store.snapshot.snapshot_reader, dispatcher.core.scheduling.explain.estimate_words"
     )
     assert not {"dispatcher.api.schema", "dispatcher.core.kinds.demand", "pydantic"} & found
 
@@ -177,7 +177,9 @@ def test_command_without_coroutines_imports_no_event_loop(words: list[str]) -> N
     ids=" ".join,
 )
 def test_command_that_reads_no_gang_imports_no_records(words: list[str]) -> None:
-    assert "dispatcher.core.model.record" not in modules(PARSED.format(words=", ".join(map(repr, words))))
+    assert "dispatcher.core.model.records.record" not in modules(
+        PARSED.format(words=", ".join(map(repr, words)))
+    )
 
 
 @pytest.mark.parametrize("module", MODULES)

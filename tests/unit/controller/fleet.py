@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.clusterpolicies import OnClusterLost
+from dispatcher.api.clusters.clusterpolicies import OnClusterLost
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.controller.members.connector import Means, Pace
 from dispatcher.controller.members.fleet import Fleet, FleetCallbacks
 from dispatcher.core.lifecycle.step import Loss
-from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
+from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_node

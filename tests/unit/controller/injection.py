@@ -18,7 +18,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import Resources
 from tests.unit.controller.store import FakeStore
 

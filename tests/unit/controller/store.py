@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
-from dispatcher.core.model.record import Change, Record
-from dispatcher.store.queue import CommitResult, QueueStore, Refusal
+from dispatcher.core.model.records.record import Change, Record
+from dispatcher.store.state.queue import CommitResult, QueueStore, Refusal
 
 Verdict = Callable[[Change], str]
 """Empty to accept; else "stale", or why it is refused."""

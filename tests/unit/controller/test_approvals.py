@@ -13,8 +13,8 @@ from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.step import Act
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.pending_reasons import AWAITING_APPROVAL
+from dispatcher.core.model.records.record import Phase
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from tests.builders import at, make_appwrapper, make_template

@@ -10,7 +10,7 @@ import pytest
 from dispatcher.api.annotations import FORCE_DELETION_GRACE, fault_tolerance
 from dispatcher.controller.reconcile.result import Result
 from dispatcher.core.lifecycle import removal
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from dispatcher.kube.objects.appwrappers import NO_ANNOTATIONS, encode_status
 from tests.builders import make_appwrapper
 from tests.fakes import FakeApiServer, answer

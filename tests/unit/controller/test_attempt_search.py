@@ -8,8 +8,8 @@ import pytest
 
 from dispatcher.core.kinds.manifest import build
 from dispatcher.core.kinds.provisioning_request import API_VERSION, KIND, request_name
-from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.provisioning import Provisioning
+from dispatcher.core.model.records.record import Phase, Record
 from tests.builders import QUEUED_CLASS, attempt_of, make_appwrapper, make_awaiting, make_owner, make_wrapped
 from tests.fakes import Reply, answer, refusal
 from tests.unit.controller.test_orphan_gc import page

@@ -23,7 +23,7 @@ from dispatcher.controller.intake.author_check import (
     watch_policy,
 )
 from dispatcher.core.intake.authorization import Access
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from tests.builders import make_appwrapper, make_template
 from tests.fakes import FakeApiServer, answer, client_of, refusal
 from tests.unit.controller.wire import APPWRAPPERS, MISSING, PODS, job, secret

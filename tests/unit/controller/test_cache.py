@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import SLICE_SECONDS, Slices
 from dispatcher.core.lifecycle import first_changes, provisioning, queue_changes, removal, run_changes
-from dispatcher.core.model.pods import Gate, Pod
-from dispatcher.core.model.record import HOLDING, Change, Phase, Record
+from dispatcher.core.model.gangs.pods import Gate, Pod
+from dispatcher.core.model.records.record import HOLDING, Change, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from tests.builders import (

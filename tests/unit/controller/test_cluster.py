@@ -14,8 +14,8 @@ from dispatcher.api.names import GROWTH_ANNOTATION, GROWTH_GATE, HUB_ANNOTATION,
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
-from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.gangs.pods import PodCounts
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.objects.live_pod_lister import LiveItems

@@ -17,7 +17,7 @@ from dispatcher.controller.scheduling import slices
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import SLICE_SECONDS
 from dispatcher.core.lifecycle import queue_changes, removal
-from dispatcher.core.model.record import ObjectRef, Record
+from dispatcher.core.model.records.record import ObjectRef, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient

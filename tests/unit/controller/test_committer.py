@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH, LARGEST_BATCH_BYTES, Committer
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Toleration
-from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.clusters.nodes import Toleration
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.records.record import Change, Record
 from dispatcher.core.model.resources import NOTHING
 from dispatcher.errors import Fenced
 from tests.builders import at, make_gang, make_record, make_submission

@@ -13,12 +13,12 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from dispatcher import errors
-from dispatcher.api.membercluster import MemberCluster, SecretKey
+from dispatcher.api.clusters.membercluster import MemberCluster, SecretKey
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.connector import ConnectionCallbacks, Connector, Means, Pace
 from dispatcher.controller.members.member import CONNECTING, Member
-from dispatcher.core.model import pending_reasons
-from dispatcher.core.model.cluster_errors import ErrorCounts
+from dispatcher.core.model.clusters.cluster_errors import ErrorCounts
+from dispatcher.core.model.records import pending_reasons
 from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.core.status.clusters import ClusterState
 from dispatcher.kube import paging

@@ -20,12 +20,12 @@ from dispatcher.controller.reconcile.result import Result
 from dispatcher.core.kinds.manifest import Anchor, anchor_name, build
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import live_attempt
-from dispatcher.core.model.gang import Assignment, Gang, PodSet
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pending_reasons import CREATION_POSTPONED
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.record import Pending, Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
+from dispatcher.core.model.records.pending_reasons import CREATION_POSTPONED
+from dispatcher.core.model.records.record import Pending, Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.fit.cluster_filters import has_no_cluster_left

@@ -14,7 +14,7 @@ from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.manifest import Owner
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.kinds.registry import Kinds
-from dispatcher.core.model.record import ObjectRef, Phase
+from dispatcher.core.model.records.record import ObjectRef, Phase
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient

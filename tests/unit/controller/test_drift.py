@@ -9,8 +9,8 @@ from typing import Any
 from dispatcher.core.kinds.drift import differences
 from dispatcher.core.kinds.manifest import build
 from dispatcher.core.lifecycle import run_changes
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING
 from tests.builders import make_appwrapper, make_owner, make_wrapped
 from tests.fakes import answer, never, refusal

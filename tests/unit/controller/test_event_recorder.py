@@ -18,12 +18,12 @@ from dispatcher.controller.reconcile.event_recorder import LoopReport, StepRecor
 from dispatcher.controller.upkeep.metrics import MOST_AMOUNTS, MOST_QUEUES, Sources, gather, metric_values_of
 from dispatcher.core.lifecycle import first_changes, provisioning, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model.growth import GrowthRequest, Shrinking
-from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN, Reason
-from dispatcher.core.model.record import Change, Phase
+from dispatcher.core.model.gangs.growth import GrowthRequest, Shrinking
+from dispatcher.core.model.records.preemption import PREEMPTIONS_WITHIN, Reason
+from dispatcher.core.model.records.record import Change, Phase
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.preemption.loops import Preempted
 from dispatcher.core.scheduling.sharing.dominant_share import Share
-from dispatcher.core.scheduling.sharing.loops import Preempted
 from dispatcher.core.status.events import preemption_loop
 from dispatcher.core.status.queue_status import QueueState
 from dispatcher.errors import StoreUnavailable

@@ -15,7 +15,7 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.upkeep.field_check import ANSWER_SECONDS, FieldCheck
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal
-from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.records.record import Change, Record
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from tests.builders import (
     WAITS,

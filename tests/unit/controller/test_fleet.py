@@ -10,16 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher import errors
-from dispatcher.api.clusterpolicies import OnClusterLost
+from dispatcher.api.clusters.clusterpolicies import OnClusterLost
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.api.selector import EVERYTHING, parse_selector
 from dispatcher.controller.members.kind_survey import OTHERS_SECONDS, REGISTERED_SECONDS
 from dispatcher.controller.members.membership import MEMBER_REMOVED
 from dispatcher.core.lifecycle.step import Loss
-from dispatcher.core.model import pending_reasons
-from dispatcher.core.model.cluster_errors import NO_ERRORS, ErrorCounts
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
+from dispatcher.core.model.clusters.cluster_errors import NO_ERRORS, ErrorCounts
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.records import pending_reasons
+from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from tests.builders import QUEUED_CLASS, at

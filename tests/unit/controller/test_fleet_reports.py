@@ -8,7 +8,7 @@ from datetime import timedelta
 from structlog.testing import capture_logs
 
 from dispatcher.api.names import MEMBERS_PATH
-from dispatcher.core.model import pending_reasons
+from dispatcher.core.model.records import pending_reasons
 from dispatcher.core.status.clusters import ClusterState
 from tests.fakes import answer, refusal
 from tests.unit.controller.fleet import FAILS, Bench, bench, idle, status_path

@@ -16,7 +16,7 @@ from dispatcher.controller.upkeep.housekeeping import AT_ONCE, READERS_EVERY_SEC
 from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.status.samples import CapacitySample, LedgerReading, QueueSample
-from dispatcher.store.samples import SampleStore
+from dispatcher.store.history.samples import SampleStore
 from tests.builders import NOW, at, make_record
 from tests.unit import workers
 from tests.unit.virtual_time import monotonic, until

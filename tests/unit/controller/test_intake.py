@@ -18,8 +18,8 @@ from dispatcher.controller.intake.intake import LARGEST_BATCH_BYTES
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.core.kinds.manifest import anchor_name, build
 from dispatcher.core.model.clock import timestamp
-from dispatcher.core.model.pods import Pod
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.gangs.pods import Pod
+from dispatcher.core.model.records.record import Phase
 from dispatcher.core.model.resources import Resources
 from dispatcher.kube.objects.appwrappers import AppWrapperView
 from tests.builders import (

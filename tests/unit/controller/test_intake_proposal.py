@@ -15,14 +15,14 @@ from dispatcher.controller.members.cluster import Cluster as Connected
 from dispatcher.controller.members.pod_defaults import PodDefaultsOfClusters
 from dispatcher.core.intake.proposal import KnownDefaults, known_defaults, propose, with_pod_defaults
 from dispatcher.core.kinds.pods.pod_defaults import NO_DEFAULTS, ClusterDefaults, DefaultsSurvey, PodDefaults
-from dispatcher.core.model.pending_reasons import NOT_CONNECTED
-from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.pending_reasons import NOT_CONNECTED
+from dispatcher.core.model.records.record import Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.explain.leader_snapshot import ClusterFacts, SchedulingRules
 from dispatcher.core.scheduling.explain.world_facts import Cluster
 from dispatcher.core.scheduling.fit.cluster_filters import Closed
-from dispatcher.store.snapshot_document import document_of, facts_of
+from dispatcher.store.snapshot.snapshot_document import document_of, facts_of
 from tests.builders import CREATED, make_appwrapper, make_template
 from tests.fakes import FakeApiServer, answer, client_of, refusal
 from tests.unit.controller.world import World

@@ -12,10 +12,10 @@ from structlog.testing import capture_logs
 from dispatcher import log
 from dispatcher.controller.scheduling.scheduler import Scheduler
 from dispatcher.core.model import incremental
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.record import Pending, Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.records.record import Pending, Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.queue import Elastic, Preemption, Queue, Quota, Reclaim
 from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
@@ -193,9 +193,9 @@ async def test_lack_of_memory_and_of_the_store_are_no_fault_of_a_gang(world: Wor
 @pytest.mark.parametrize(
     "raising",
     [
-        "dispatcher.core.scheduling.cycle.ordering.rank",
-        "dispatcher.core.scheduling.cycle.ordering.is_eligible",
-        "dispatcher.core.scheduling.cycle.ordering.effective_priority",
+        "dispatcher.core.queues.ordering.rank",
+        "dispatcher.core.queues.ordering.is_eligible",
+        "dispatcher.core.queues.ordering.effective_priority",
     ],
 )
 def test_exception_about_the_position_of_one_gang_leaves_all_other_positions(raising: str) -> None:

@@ -12,12 +12,12 @@ from structlog.testing import capture_logs
 
 from dispatcher import log
 from dispatcher.controller.scheduling.scheduler import Scheduler
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Node, Taint, Toleration
-from dispatcher.core.model.pending_reasons import INTERNAL_ERROR
-from dispatcher.core.model.pods import Gate, Pod, PodPhase
-from dispatcher.core.model.record import Growth, Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.clusters.nodes import Node, Taint, Toleration
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.pods import Gate, Pod, PodPhase
+from dispatcher.core.model.records.pending_reasons import INTERNAL_ERROR
+from dispatcher.core.model.records.record import Growth, Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim
 from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
@@ -201,7 +201,9 @@ async def test_leader_begins_with_a_record_whose_charge_raises_and_charges_the_w
     world: World, raising: str
 ) -> None:
     tenant = tenant_of("grown")
-    gang = injection.Gang(tenant, raising=f"dispatcher.core.model.record.{raising}", is_in_amounts=False)
+    gang = injection.Gang(
+        tenant, raising=f"dispatcher.core.model.records.record.{raising}", is_in_amounts=False
+    )
     with capture_logs(), injected(gang, leaves_out=()):
         prepare(world, "alone", tenant, is_starved=False, has_queues=False)
     assert world.ledger.free()["cpu"] == 16_000 - 2001 - 1003 - 14

@@ -15,10 +15,10 @@ from dispatcher import log
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep import outlook_keeper
 from dispatcher.controller.upkeep.outlook_keeper import OutlookKeeper
-from dispatcher.core.model.failures import UNDECIDED_BY_ERROR
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.records.failures import UNDECIDED_BY_ERROR
+from dispatcher.core.model.records.record import Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger

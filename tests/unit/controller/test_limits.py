@@ -18,7 +18,7 @@ from dispatcher.core.intake.namespace_bounds import Ceiling
 from dispatcher.core.kinds.manifest import build
 from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.kube.client import METADATA_LIST, ClusterClient
 from dispatcher.kube.objects.appwrappers import AppWrapperView
 from tests.builders import make_appwrapper, make_owner, make_template, make_wrapped

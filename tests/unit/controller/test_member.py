@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher import errors
-from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
-from dispatcher.api.membercluster import MemberCluster, SecretKey
+from dispatcher.api.clusters.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
+from dispatcher.api.clusters.membercluster import MemberCluster, SecretKey
 from dispatcher.controller.members.cluster import Cluster, Namespace
 from dispatcher.controller.members.member import (
     CONNECTING,
@@ -23,9 +23,9 @@ from dispatcher.controller.members.member import (
     required_kinds,
 )
 from dispatcher.core.lifecycle.step import Loss
-from dispatcher.core.model import pending_reasons
-from dispatcher.core.model.cluster_errors import ErrorCounts
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.clusters.cluster_errors import ErrorCounts
+from dispatcher.core.model.records import pending_reasons
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot

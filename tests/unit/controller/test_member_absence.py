@@ -14,13 +14,14 @@ from dispatcher.controller.members.membership import MEMBER_REMOVED, MEMBERS_UNK
 from dispatcher.controller.scheduling.absence import LASTS_SECONDS
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep.snapshot_keeper import facts_in_steps, states_of
-from dispatcher.core.model import incremental, pending_reasons
-from dispatcher.core.model.requirements import ANYWHERE
+from dispatcher.core.model import incremental
+from dispatcher.core.model.records import pending_reasons
+from dispatcher.core.model.records.requirements import ANYWHERE
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, Placed
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules, world_of
 from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.kube.client import ClusterClient
-from dispatcher.store.snapshot_document import document_of, facts_of
+from dispatcher.store.snapshot.snapshot_document import document_of, facts_of
 from tests.builders import at, make_gang, make_record
 from tests.fakes import FakeApiServer, Reply, answer, refusal, watch
 from tests.one_queue import plan

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, MembersUnknown
 from dispatcher.controller.scheduling.absence import LASTS_SECONDS, Absences
-from dispatcher.core.model.pending_reasons import MEMBERS_UNKNOWN as REASON
-from dispatcher.core.model.requirements import ANYWHERE
+from dispatcher.core.model.records.pending_reasons import MEMBERS_UNKNOWN as REASON
+from dispatcher.core.model.records.requirements import ANYWHERE
 from dispatcher.core.scheduling.cycle.outcomes import Impossible
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_record

@@ -12,11 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.controller.scheduling.scheduler import NONE_DECLARED, Lookups, Rules, Scheduler
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, QueueingStrategy, Quota, Reclaim, WithinQueue
+from dispatcher.core.scheduling.cycle.queue_planner import QueueRules
 from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
-from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.probes import Metrics
 from tests.builders import at, make_core_node
 from tests.unit.controller.test_scheduler import HubAlone

@@ -15,7 +15,7 @@ from dispatcher.api.validation import LARGEST_SPEC, MOST_CONTAINERS
 from dispatcher.controller.intake import specs
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer, NewSpecs
 from dispatcher.controller.intake.specs import Specs
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.kube.objects.appwrappers import NO_ANNOTATIONS, AppWrapperView, decode
 from tests.builders import make_appwrapper, make_record, make_template
 from tests.fakes import FakeApiServer, answer, refusal, text

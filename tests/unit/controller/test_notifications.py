@@ -12,8 +12,8 @@ from dispatcher.controller.intake.limits import PATH, Namespaces
 from dispatcher.core.intake.namespace_bounds import Ceiling
 from dispatcher.core.lifecycle.queue_changes import CHOSEN_EVERY
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
+from dispatcher.core.model.records.record import Phase
 from dispatcher.core.model.resources import NOTHING
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_appwrapper

@@ -18,7 +18,7 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.upkeep.orphan_gc import OrphanCollector
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.lifecycle import queue_changes, removal
-from dispatcher.core.model.record import HOLDING, Phase, Record
+from dispatcher.core.model.records.record import HOLDING, Phase, Record
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, attempt_of, make_appwrapper, make_metadata, make_record

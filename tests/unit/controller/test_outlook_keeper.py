@@ -14,8 +14,8 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep import outlook_keeper
 from dispatcher.controller.upkeep.outlook_keeper import OutlookKeeper
 from dispatcher.core.lifecycle import queue_changes
-from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.record import Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules

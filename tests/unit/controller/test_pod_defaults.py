@@ -15,8 +15,8 @@ from dispatcher.api.selector import parse_selector
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.pod_defaults import ANSWER_SECONDS, PAUSE_SECONDS, PodDefaultsOfClusters
 from dispatcher.core.kinds.pods.pod_defaults import ClusterDefaults, PodDefaults
-from dispatcher.core.model.record import Phase
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.record import Phase
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from tests.builders import make_appwrapper, make_template
 from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal

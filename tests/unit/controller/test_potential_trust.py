@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from dispatcher.api.potential import OnPotential, parse_potential
+from dispatcher.api.clusters.potential import OnPotential, parse_potential
 from dispatcher.controller.members.potential_trust import PoolsFailed, PotentialTrust, declare_pools
-from dispatcher.core.model.potential import FULL_TRUST, PoolFailures, Trust
+from dispatcher.core.model.clusters.potential import FULL_TRUST, PoolFailures, Trust
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from tests.builders import NOW
 

@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep.queue_status_writer import QueueStatusWriter
 from dispatcher.core.lifecycle import run_changes
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Phase
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records.record import Phase
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue, read_dispatch_queue
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot

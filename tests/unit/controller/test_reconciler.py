@@ -23,8 +23,8 @@ from dispatcher.controller.reconcile.result import (
 )
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.lifecycle import queue_changes, run_changes
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Phase, Record
 from tests.builders import NOW, at, attempt_of, make_appwrapper, make_pod, make_record, make_template
 from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal
 from tests.unit.controller.store import FakeStore

@@ -13,8 +13,8 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import UID_LABEL
 from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.policy import KEPT
-from dispatcher.core.model.pods import Pod, PodFailure, PodPhase, PodReason, Unscheduled
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.gangs.pods import Pod, PodFailure, PodPhase, PodReason, Unscheduled
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING
 from tests.builders import attempt_of, make_appwrapper, make_pod
 from tests.fakes import Reply, answer, refusal

@@ -18,8 +18,8 @@ from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.policy import KEPT
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
+from dispatcher.core.model.records.record import Change, Phase, Record
 from dispatcher.core.model.resources import NOTHING
 from tests.builders import make_appwrapper, make_metadata, make_pod
 from tests.fakes import FakeApiServer, answer, client_of

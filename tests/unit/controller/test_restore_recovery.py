@@ -20,8 +20,8 @@ from dispatcher.controller.upkeep.restore_recovery import RestoreRecovery
 from dispatcher.core.kinds.manifest import build
 from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.model.clock import timestamp
-from dispatcher.core.model.record import Attempt, Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.record import Attempt, Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.errors import Fenced
 from dispatcher.kube.client import ClusterClient
 from tests.builders import (

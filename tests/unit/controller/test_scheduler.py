@@ -11,11 +11,11 @@ from typing import Any
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH
 from dispatcher.controller.scheduling.scheduler import NONE_DECLARED, Lookups, Rules, Scheduler
-from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.record import Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.scheduling.cycle.queue_planner import QueueRules
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.probes import Metrics
 from tests import one_queue
 from tests.builders import at, attempt_of, make_gang, make_record

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from dispatcher.controller.scheduling.queue_cycles import QueueCycles
 from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.model import incremental
-from dispatcher.core.model.pods import Gate, Pod, PodPhase
-from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.gangs.pods import Gate, Pod, PodPhase
+from dispatcher.core.model.records.record import Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Elastic, Order, Queue, Quota
+from dispatcher.core.scheduling.cycle.queue_planner import QueueRules
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.probes import Metrics
 from tests.builders import at, attempt_of, make_gang
 from tests.unit.controller.test_scheduler import HubAlone, dispatch_of

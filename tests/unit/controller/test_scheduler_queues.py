@@ -17,7 +17,7 @@ from dispatcher.controller.scheduling.queue_cycles import QueueCycles
 from dispatcher.controller.scheduling.scheduler import NONE_DECLARED, Lookups, Rules, Scheduler
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.model import incremental
-from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.model.records.record import Change, Phase, Record
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import (
@@ -32,8 +32,8 @@ from dispatcher.core.queues.queue import (
     WithinQueue,
 )
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, Placed
+from dispatcher.core.scheduling.cycle.queue_planner import QueueRules
 from dispatcher.core.scheduling.sharing.gangs import RecentUse
-from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.errors import StoreUnavailable
 from dispatcher.probes import Metrics
 from tests.builders import at, attempt_of, make_core_node, make_gang, make_record

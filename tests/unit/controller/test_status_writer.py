@@ -12,8 +12,8 @@ from dispatcher.api import conditions as words
 from dispatcher.api.names import FINALIZER
 from dispatcher.controller.reconcile.reconciler import lane_of
 from dispatcher.core.lifecycle import queue_changes, run_changes
-from dispatcher.core.model.pods import Pod, PodPhase, PodReason, Unscheduled
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.gangs.pods import Pod, PodPhase, PodReason, Unscheduled
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.status.conditions import Shown, project
 from dispatcher.kube.objects.appwrappers import decode

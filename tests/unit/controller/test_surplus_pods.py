@@ -14,19 +14,19 @@ from dispatcher.controller.members.potential_trust import PoolsFailed
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import SLICE_SECONDS, Slices
 from dispatcher.core.lifecycle import run_changes
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.growth import PodRef, Shrinking
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.clusters.potential import PotentialPool
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.growth import PodRef, Shrinking
+from dispatcher.core.model.gangs.pods import Gate, Pod, PodPhase, Unscheduled
 from dispatcher.core.model.incremental import Steps, run
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pods import Gate, Pod, PodPhase, Unscheduled
-from dispatcher.core.model.potential import PotentialPool
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Attempt, Growth, Phase
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Attempt, Growth, Phase
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.preemption.surplus import Parts, by_gang, split
 from dispatcher.core.scheduling.sharing.gangs import active_gang
-from dispatcher.core.scheduling.sharing.surplus import Parts, by_gang, split
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_appwrapper, make_record, make_template
 from tests.fakes import FakeApiServer, answer, refusal

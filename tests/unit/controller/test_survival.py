@@ -12,7 +12,7 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
 from dispatcher.core.lifecycle import first_changes
-from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.model.records.record import Change, Phase, Record
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.probes import Metrics
 from tests.builders import at, make_appwrapper, make_gang, make_record, make_submission

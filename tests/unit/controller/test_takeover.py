@@ -10,7 +10,7 @@ import pytest
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.upkeep import takeover
 from dispatcher.controller.upkeep.takeover import FirstPolicies
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 from tests.builders import make_appwrapper, make_template
 from tests.unit.controller.store import FakeStore
 from tests.unit.controller.world import World

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.model.record import HOLDING, Phase
+from dispatcher.core.model.records.record import HOLDING, Phase
 from tests.builders import make_appwrapper
 from tests.unit.controller.wire import job, made
 from tests.unit.controller.world import World

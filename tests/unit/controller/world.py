@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from dispatcher.api.potential import BIND_WITHIN
+from dispatcher.api.clusters.potential import BIND_WITHIN
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.attempt_context import AttemptContext, Members
 from dispatcher.controller.intake.author_check import AuthorCheck
@@ -31,8 +31,8 @@ from dispatcher.core.kinds.pods.pod_defaults import ChargeRule, ClusterDefaults
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.record import ACTIVE, Change, Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.seals import Seals
 from dispatcher.core.queues.declared_queues import DeclaredQueues
 from dispatcher.core.queues.forest import Forest

@@ -13,7 +13,7 @@ from dispatcher.api.syntax import MOST_COMPARED, most_similar
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.kinds.registry import Kinds
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.kube.client import JSON, METADATA, METADATA_LIST, ClusterClient
 from dispatcher.kube.discovery import Discovery, Kind, cluster_uid
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, text

@@ -9,11 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dispatcher import errors
-from dispatcher.api.membercluster import parse_member_cluster
+from dispatcher.api.clusters.membercluster import parse_member_cluster
 from dispatcher.api.names import ATTEMPT_LABEL, GROWTH_GATE, HUB_ANNOTATION, ITEM_LABEL, UID_LABEL
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.kinds.manifest import attempt_number
-from dispatcher.core.model.pods import PodPhase
+from dispatcher.core.model.gangs.pods import PodPhase
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.kube import paths
 from dispatcher.kube.objects.live_pod_lister import _item

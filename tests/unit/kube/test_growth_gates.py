@@ -6,7 +6,7 @@ import pytest
 
 from dispatcher import errors
 from dispatcher.api.names import GROWTH_GATE
-from dispatcher.core.model.growth import GatedPod, PodRef
+from dispatcher.core.model.gangs.growth import GatedPod, PodRef
 from dispatcher.core.model.resources import NOTHING
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.objects.pod_changes import AT_ONCE, GrowthGates, SurplusPods

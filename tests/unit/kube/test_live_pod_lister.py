@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dispatcher import errors
-from dispatcher.core.model.pods import PodCounts
+from dispatcher.core.model.gangs.pods import PodCounts
 from dispatcher.kube.client import METADATA_LIST, ClusterClient
 from dispatcher.kube.objects.live_pod_lister import (
     SECONDS_BETWEEN_FORCES,

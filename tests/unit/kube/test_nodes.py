@@ -7,11 +7,17 @@ from typing import Any
 import pytest
 
 from dispatcher.api.names import GROWTH_ANNOTATION, GROWTH_GATE, RAY_REPLICA_LABEL, UID_LABEL
-from dispatcher.core.model.gang import Constraint
-from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, NodeRequirements, Taint
-from dispatcher.core.model.pod_terms import PodSort, PodTerm
-from dispatcher.core.model.pods import Gate, Pod, PodPhase, PodReason, Unscheduled
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.clusters.nodes import (
+    LabelOperator,
+    LabelRequirement,
+    Node,
+    NodeRequirements,
+    Taint,
+)
+from dispatcher.core.model.gangs.gang import Constraint
+from dispatcher.core.model.gangs.pod_terms import PodSort, PodTerm
+from dispatcher.core.model.gangs.pods import Gate, Pod, PodPhase, PodReason, Unscheduled
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.core.model.resources import Resources
 from dispatcher.kube.objects.nodes import (
     LABELS_READ_FIRST,

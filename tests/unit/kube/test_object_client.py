@@ -14,7 +14,7 @@ from dispatcher.core.kinds.manifest import Anchor, adoption, build, reference
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.kinds.registry import BUILT_IN
 from dispatcher.core.kinds.template_fields import fields_alone
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.objects.object_client import (

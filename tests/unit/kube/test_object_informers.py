@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.kube.client import JSON, METADATA, METADATA_LIST, ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.objects.object_informers import MOST_UNKNOWN_KINDS, Edition, ObjectInformers

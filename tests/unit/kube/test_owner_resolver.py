@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher import log
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.kube.client import JSON, METADATA, ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.objects.owner_resolver import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from dispatcher.core.model.pods import PodFailure
+from dispatcher.core.model.gangs.pods import PodFailure
 from dispatcher.kube.bounds import LARGEST_HINT
 from dispatcher.kube.client import HINT_SECONDS, ClusterClient
 from dispatcher.kube.discovery import Discovery

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from dispatcher import errors
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.kube.bounds import LARGEST_ANSWER, LARGEST_HINT, MOST_HELD_OF_HINTS, Purpose
 from dispatcher.kube.client import FIRST_SILENT_SECONDS, HINT_SECONDS, SILENT_SECONDS, ClusterClient
 from dispatcher.kube.discovery import Discovery

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.kube.api_calls import LONGEST_WARNING, MOST_WARNINGS, warnings_in
 from dispatcher.kube.client import Json
 from dispatcher.kube.objects.events import Warned, last_seen, newest_words, warned_in, words_of

@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dispatcher.api.conditions import ConditionType
-from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
-from dispatcher.core.model.growth import PodRef, Shrinking
-from dispatcher.core.model.nodes import (
+from dispatcher.core.model.clusters.nodes import (
     LabelOperator,
     LabelRequirement,
     NodeRequirements,
     NodeTerm,
     Toleration,
 )
-from dispatcher.core.model.pod_terms import PodSort, PodTerm
-from dispatcher.core.model.pods import PodFailure
-from dispatcher.core.model.record import (
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet, Spread
+from dispatcher.core.model.gangs.growth import PodRef, Shrinking
+from dispatcher.core.model.gangs.pod_terms import PodSort, PodTerm
+from dispatcher.core.model.gangs.pods import PodFailure
+from dispatcher.core.model.records.record import (
     Attempt,
     Borrower,
     Condition,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from dispatcher.core.model.record import (
+from dispatcher.core.model.records.record import (
     MOST_GROWTHS_KEPT,
     Attempt,
     Change,
@@ -23,7 +23,8 @@ from dispatcher.core.model.record import (
 )
 from dispatcher.core.model.resources import Resources
 from dispatcher.errors import DataRefused
-from dispatcher.store import queue, rows
+from dispatcher.store import rows
+from dispatcher.store.state import queue
 from tests.unit.store.records import records
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.api.potential import OnPotential
-from dispatcher.api.provisioning import ProvisioningClass, RetryRule
+from dispatcher.api.clusters.potential import OnPotential
+from dispatcher.api.clusters.provisioning import ProvisioningClass, RetryRule
 from dispatcher.api.selector import EVERYTHING, parse_selector
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.pods.pod_defaults import ChargeRule, DefaultsSurvey
 from dispatcher.core.kinds.registry import Kinds
-from dispatcher.core.model.cluster_errors import ErrorCounts
-from dispatcher.core.model.gang import Assignment
-from dispatcher.core.model.growth import SurplusPod
-from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, Taint
-from dispatcher.core.model.pod_terms import PodSort, PodTerm
-from dispatcher.core.model.potential import PotentialPool, Trust
+from dispatcher.core.model.clusters.cluster_errors import ErrorCounts
+from dispatcher.core.model.clusters.nodes import LabelOperator, LabelRequirement, Node, Taint
+from dispatcher.core.model.clusters.potential import PotentialPool, Trust
+from dispatcher.core.model.gangs.gang import Assignment
+from dispatcher.core.model.gangs.growth import SurplusPod
+from dispatcher.core.model.gangs.pod_terms import PodSort, PodTerm
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.core.queues.queue import (
     Preemption,
@@ -39,10 +39,10 @@ from dispatcher.core.scheduling.explain.leader_snapshot import ClusterFacts, Own
 from dispatcher.core.scheduling.explain.world_facts import Cluster
 from dispatcher.core.scheduling.fit.backfill_reservation import Before, Reservation
 from dispatcher.core.scheduling.fit.cluster_filters import Closed
+from dispatcher.core.scheduling.preemption.surplus import Surplus
 from dispatcher.core.scheduling.sharing.quota_reservations import QuotaReservations
-from dispatcher.core.scheduling.sharing.surplus import Surplus
 from dispatcher.errors import StoreError
-from dispatcher.store.snapshot_document import VERSION, document_of, facts_of
+from dispatcher.store.snapshot.snapshot_document import VERSION, document_of, facts_of
 from tests.builders import NOW
 from tests.unit.store.records import moments, pod_sorts, resources, small, texts
 

@@ -22,8 +22,7 @@ from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import LONGEST_SUBDOMAIN, is_qualified_name
 from dispatcher.core.kinds.built_in import LABELS_OF_ONE_OBJECT, LABELS_OF_ONE_POD
 from dispatcher.core.kinds.fields import Field, TemplateError, TooManyError
-from dispatcher.core.model.gang import PodSet, Spread
-from dispatcher.core.model.nodes import (
+from dispatcher.core.model.clusters.nodes import (
     ANY_NODE,
     LabelOperator,
     LabelRequirement,
@@ -31,7 +30,8 @@ from dispatcher.core.model.nodes import (
     NodeTerm,
     whole_number,
 )
-from dispatcher.core.model.pod_terms import OWN_NAMESPACE, WELL_KNOWN_TOPOLOGIES, PodSort, PodTerm
+from dispatcher.core.model.gangs.gang import PodSet, Spread
+from dispatcher.core.model.gangs.pod_terms import OWN_NAMESPACE, WELL_KNOWN_TOPOLOGIES, PodSort, PodTerm
 
 MOST_TERMS: Final = 64
 """Entries of one list of terms, and keys of one node selector.

@@ -28,8 +28,8 @@ from msgspec.structs import replace
 
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.kinds.template_fields import is_pod_template
-from dispatcher.core.model.preemption import PREEMPT_NEVER
 from dispatcher.core.model.quantity import QuantityError, amount
+from dispatcher.core.model.records.preemption import PREEMPT_NEVER
 
 if TYPE_CHECKING:
     from dispatcher.api.appwrapper import AppWrapperSpec

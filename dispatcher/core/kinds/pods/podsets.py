@@ -17,8 +17,8 @@ from dispatcher.core.kinds.fields import ConstraintError, Field, TemplateError, 
 from dispatcher.core.kinds.pods.affinity import Template, constraints_of, node_requirements_of, rules_between
 from dispatcher.core.kinds.pods.pod_requests import PodSpecError, pod_requests
 from dispatcher.core.kinds.pods.pod_rules import Kind, PodRule, PodSpec
-from dispatcher.core.model.gang import Constraint, PodSet
-from dispatcher.core.model.nodes import Toleration
+from dispatcher.core.model.clusters.nodes import Toleration
+from dispatcher.core.model.gangs.gang import Constraint, PodSet
 from dispatcher.values import equal_without
 
 

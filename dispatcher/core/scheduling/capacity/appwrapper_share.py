@@ -12,9 +12,9 @@ from typing import TypeVar
 from msgspec import Struct, field
 
 from dispatcher.core.lifecycle.growth import admissible
-from dispatcher.core.model.gang import PodSet
-from dispatcher.core.model.growth import GatedPod, PodsByTemplate, PodShape, SurplusPod
-from dispatcher.core.model.pods import Gate, Pod, PodCounts, PodPhase, PodReason, Unscheduled
+from dispatcher.core.model.gangs.gang import PodSet
+from dispatcher.core.model.gangs.growth import GatedPod, PodsByTemplate, PodShape, SurplusPod
+from dispatcher.core.model.gangs.pods import Gate, Pod, PodCounts, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.resources import NOTHING, Resources
 
 _Key = TypeVar("_Key")

@@ -40,13 +40,13 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from dispatcher.core.model.failures import Failure
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
-from dispatcher.core.model.growth import GatedPod, PodsByTemplate, SurplusPod
-from dispatcher.core.model.nodes import Node, Taint
-from dispatcher.core.model.pod_terms import PodSort
-from dispatcher.core.model.pods import Pod, PodCounts, PodReason, Unscheduled
-from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, Trusted, is_potential
+from dispatcher.core.model.clusters.nodes import Node, Taint
+from dispatcher.core.model.clusters.potential import FULL_TRUST, PotentialPool, Trusted, is_potential
+from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment, Gang
+from dispatcher.core.model.gangs.growth import GatedPod, PodsByTemplate, SurplusPod
+from dispatcher.core.model.gangs.pod_terms import PodSort
+from dispatcher.core.model.gangs.pods import Pod, PodCounts, PodReason, Unscheduled
+from dispatcher.core.model.records.failures import Failure
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.appwrapper_share import AppWrapperShare, add
 from dispatcher.core.scheduling.capacity.capacity_snapshot import NO_POOLS, CapacitySnapshot, Pool

@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from dispatcher.api.provisioning import ProvisioningClass
-from dispatcher.core.model.failures import Failure
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
-from dispatcher.core.model.growth import SurplusPod
+from dispatcher.api.clusters.provisioning import ProvisioningClass
+from dispatcher.core.model.clusters.nodes import Taint, Toleration
+from dispatcher.core.model.clusters.potential import FULL_TRUST, MOST_NODES, PotentialPool, Trust
+from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
+from dispatcher.core.model.gangs.growth import SurplusPod
+from dispatcher.core.model.gangs.pod_terms import NO_TERMS, TermIndex
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.nodes import Taint, Toleration
-from dispatcher.core.model.pod_terms import NO_TERMS, TermIndex
-from dispatcher.core.model.potential import FULL_TRUST, MOST_NODES, PotentialPool, Trust
+from dispatcher.core.model.records.failures import Failure
 from dispatcher.core.model.resources import NOTHING, Resources, is_of_device_class, sum_of
 from dispatcher.core.scheduling.capacity.node_snapshot import NodeSnapshot, use_of
 

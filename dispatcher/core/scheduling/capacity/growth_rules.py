@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from msgspec.structs import replace
 
-from dispatcher.core.model.gang import PodSet
-from dispatcher.core.model.nodes import Beside, WhyBeside
+from dispatcher.core.model.clusters.nodes import Beside, WhyBeside
+from dispatcher.core.model.gangs.gang import PodSet
 
 Nodes = Mapping[str, Collection[str]]
 """Nodes with pods of a gang, by template."""

@@ -8,9 +8,9 @@ else on other nodes; among them are the pods of a granted growth. Demand without
 or because the AppWrapper declares more than its pods request, is charged to every view of the cluster, like all
 reservations are where gangs fit by sums.
 
-Potential nodes (`core.model.potential`) have rows beside the nodes, in traits of their own: only a gang on trust has
-places there. Once a node of their pool comes, these places move to it. A potential node without places disappears
-before one with places.
+Potential nodes (`core.model.clusters.potential`) have rows beside the nodes, in traits of their own: only a gang on
+trust has places there. Once a node of their pool comes, these places move to it. A potential node without places
+disappears before one with places.
 
 Growth: beside the costs of `node_rows`, a snapshot costs O(pod sets x nodes) for each AppWrapper whose pods have lost
 their places.
@@ -25,13 +25,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from msgspec import Struct, field
 
-from dispatcher.core.model import potential
-from dispatcher.core.model.failures import Failure
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, Places, PodSet
-from dispatcher.core.model.growth import PodShape
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pod_terms import PodSort
-from dispatcher.core.model.potential import PotentialPool, Trusted, is_potential
+from dispatcher.core.model.clusters import potential
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.clusters.potential import PotentialPool, Trusted, is_potential
+from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment, Gang, Places, PodSet
+from dispatcher.core.model.gangs.growth import PodShape
+from dispatcher.core.model.gangs.pod_terms import PodSort
+from dispatcher.core.model.records.failures import Failure
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.capacity.growth_rules import apart_from
 from dispatcher.core.scheduling.capacity.node_rows import NO_LOAD, Load, NodeRows

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from dispatcher.core.model.nodes import UNLIMITED_PODS, Node
-from dispatcher.core.model.potential import is_potential
+from dispatcher.core.model.clusters.nodes import UNLIMITED_PODS, Node
+from dispatcher.core.model.clusters.potential import is_potential
 from dispatcher.core.model.resources import NOTHING, PODS, Resources
 from dispatcher.core.scheduling.capacity.node_snapshot import NodeCapacity
 from dispatcher.core.scheduling.placement.node_room import LARGEST, Room

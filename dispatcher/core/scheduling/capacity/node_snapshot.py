@@ -18,12 +18,12 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dispatcher.core.model.failures import Failure
-from dispatcher.core.model.gang import Assignment, Constraint, Gang, PodSet
-from dispatcher.core.model.growth import SurplusPod
+from dispatcher.core.model.clusters.nodes import UNLIMITED_PODS
+from dispatcher.core.model.gangs.gang import Assignment, Constraint, Gang, PodSet
+from dispatcher.core.model.gangs.growth import SurplusPod
+from dispatcher.core.model.gangs.pod_terms import PodSort
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.nodes import UNLIMITED_PODS
-from dispatcher.core.model.pod_terms import PodSort
+from dispatcher.core.model.records.failures import Failure
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.capacity.pods_there import PodsThere
 from dispatcher.core.scheduling.placement.node_room import NodeGroups, Room

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
-from dispatcher.core.model.growth import PodShape
-from dispatcher.core.model.pod_terms import PodSort
+from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment, Gang
+from dispatcher.core.model.gangs.growth import PodShape
+from dispatcher.core.model.gangs.pod_terms import PodSort
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
 

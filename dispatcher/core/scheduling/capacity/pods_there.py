@@ -27,9 +27,9 @@ from typing import Final, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dispatcher.core.model.gang import Gang, PodSet, Spread
-from dispatcher.core.model.nodes import HOSTNAME, Beside, WhyBeside
-from dispatcher.core.model.pod_terms import (
+from dispatcher.core.model.clusters.nodes import HOSTNAME, Beside, WhyBeside
+from dispatcher.core.model.gangs.gang import Gang, PodSet, Spread
+from dispatcher.core.model.gangs.pod_terms import (
     EXCLUDING,
     NO_TERMS,
     WELL_KNOWN_TOPOLOGIES,
@@ -40,7 +40,7 @@ from dispatcher.core.model.pod_terms import (
     attraction_of,
     selection_of,
 )
-from dispatcher.core.model.term_bounds import MOST_OF_PODS, Breadth, OwnTerms, TermBounds, namespace_of
+from dispatcher.core.model.gangs.term_bounds import MOST_OF_PODS, Breadth, OwnTerms, TermBounds, namespace_of
 from dispatcher.core.scheduling.placement.node_traits import Traits
 
 Repelled = tuple[frozenset[PodTerm], ...]
@@ -302,8 +302,8 @@ class PodSorts(Struct):
     """All pods of one cluster by sort and node, while some term is known; it keeps a `PodsThere` of them.
 
     `version` grows with each change that concerns a known term. The terms of a sort count as they are if its namespace
-    may have that many (`core.model.term_bounds`). Else they are widened for as long as there are pods of the sort: by
-    the same topology they repel every pod of the namespaces that they are about, so they select no fewer pods.
+    may have that many (`core.model.gangs.term_bounds`). Else they are widened for as long as there are pods of the
+    sort: by the same topology they repel every pod of the namespaces that they are about, so they select no fewer pods.
     """
 
     there: PodsThere = field(default_factory=PodsThere)

@@ -1,8 +1,8 @@
 """The terms about pods of the queued gangs, kept ready for the next cycle at the cost of the gangs that come and go.
 
-The terms of a gang are followed if its namespace may have that many (`core.model.term_bounds`). Else the gang waits for
-gangs of its namespace that came before it: a gang whose terms are not compared with pods is placed nowhere. Intake
-refuses a gang that alone has more terms than its namespace may have.
+The terms of a gang are followed if its namespace may have that many (`core.model.gangs.term_bounds`). Else the gang
+waits for gangs of its namespace that came before it: a gang whose terms are not compared with pods is placed nowhere.
+Intake refuses a gang that alone has more terms than its namespace may have.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 
-from dispatcher.core.model.gang import PodSet
-from dispatcher.core.model.pod_terms import NO_TERMS, PodTerm, TermIndex
-from dispatcher.core.model.term_bounds import MOST_OF_GANGS, OwnTerms, TermBounds
+from dispatcher.core.model.gangs.gang import PodSet
+from dispatcher.core.model.gangs.pod_terms import NO_TERMS, PodTerm, TermIndex
+from dispatcher.core.model.gangs.term_bounds import MOST_OF_GANGS, OwnTerms, TermBounds
 from dispatcher.core.scheduling.capacity.pods_there import FOLLOWS_NONE, FollowedTerms
 
 

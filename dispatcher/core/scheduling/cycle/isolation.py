@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from dispatcher.core.model.failures import Failure
-from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.clusters.potential import NAMESPACES_FOR_ALL
+from dispatcher.core.model.gangs.gang import Gang, PodSet
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.potential import NAMESPACES_FOR_ALL
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.failures import Failure
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 

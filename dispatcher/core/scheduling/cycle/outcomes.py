@@ -8,12 +8,12 @@ from typing import Final
 from msgspec import Struct
 
 from dispatcher.api.names import DEFAULT_QUEUE, QUEUE_LABEL
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
-from dispatcher.core.model.pending_reasons import NOT_EVALUATED, QUEUE_NOT_FOUND
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment
+from dispatcher.core.model.records.pending_reasons import NOT_EVALUATED, QUEUE_NOT_FOUND
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Pending, Record
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.scheduling.cycle.refused import Refused
+from dispatcher.core.scheduling.fit.refused import Refused
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 
 SOME_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)

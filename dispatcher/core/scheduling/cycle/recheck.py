@@ -10,9 +10,9 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from dispatcher.core.model.failures import Failure
-from dispatcher.core.model.gang import Assignment
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.gangs.gang import Assignment
+from dispatcher.core.model.records.failures import Failure
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.scheduling.cycle.outcomes import Placed
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot, rejection, required
 from dispatcher.core.scheduling.fit.fit import fit

@@ -31,16 +31,16 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pending_reasons import (
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records.pending_reasons import (
     DEVICE_CLAIMS_NOT_COUNTED,
     LARGER_THAN_QUOTA,
     REQUIRED_PODS_MISSING,
     WAITS_FOR_QUOTA,
     codes,
 )
-from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.records.record import Pending, Record
 from dispatcher.core.model.resources import Resources, is_device, sum_of
 from dispatcher.core.scheduling.cycle.outcomes import NotEvaluated, Outcome, Placed, Preempting, Refusal
 from dispatcher.core.scheduling.explain.minimal_changes import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, assert_never
 
 from dispatcher.core.model.quantity import in_words as amount_in_words
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.scheduling.explain.estimates import MOST_ESTIMATED, UnknownStart, Why
 
 NOT_AMONG_FIRST: Final = f"a start is estimated for the first {MOST_ESTIMATED} of a queue"

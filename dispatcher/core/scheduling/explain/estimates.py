@@ -25,14 +25,16 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dispatcher.core.model.failures import Failure
-from dispatcher.core.model.pending_reasons import ENDS_WITH_OTHERS, LACKS_QUOTA
-from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import Attempt, Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.failures import Failure
+from dispatcher.core.model.records.pending_reasons import ENDS_WITH_OTHERS, LACKS_QUOTA
+from dispatcher.core.model.records.provisioning import Provisioning
+from dispatcher.core.model.records.record import Attempt, Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Order
+from dispatcher.core.scheduling.cycle.cycle import Drained, QueueOutcome
 from dispatcher.core.scheduling.cycle.outcomes import NotEvaluated, Outcome, Placed, Preempting, Waiting
+from dispatcher.core.scheduling.cycle.queue_planner import next_change
 from dispatcher.core.scheduling.explain.leader_snapshot import running_gang
 from dispatcher.core.scheduling.explain.trials import size_of
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
@@ -40,8 +42,6 @@ from dispatcher.core.scheduling.explain.world_facts import RunningGang
 from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills, Running, State
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
 from dispatcher.core.scheduling.fit.estimated_ends import stated_end
-from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
-from dispatcher.core.scheduling.sharing.queue_planner import next_change
 
 MOST_ESTIMATED: Final = 20
 """The last position in a queue with an estimate."""

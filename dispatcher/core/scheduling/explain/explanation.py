@@ -14,14 +14,14 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dispatcher.core.model.pending_reasons import INSUFFICIENT, RESERVED
-from dispatcher.core.model.record import Pending, Record
-from dispatcher.core.scheduling.cycle import ordering
+from dispatcher.core.model.records.pending_reasons import INSUFFICIENT, RESERVED
+from dispatcher.core.model.records.record import Pending, Record
+from dispatcher.core.queues import ordering
 from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed, Preempting
 from dispatcher.core.scheduling.explain.advice import MOST_WORK, NO_ADVICE, Advice, advise_one
 from dispatcher.core.scheduling.explain.least_priority import least_priority
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
-from dispatcher.core.scheduling.sharing.account_report import AccountRow, QueueReport, Spared
+from dispatcher.core.scheduling.preemption.account_report import AccountRow, QueueReport, Spared
 
 MOST_UNCORDONED: Final = 8
 """Cordoned nodes of one cluster that are tried one by one."""

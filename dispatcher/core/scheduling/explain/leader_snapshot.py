@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from dispatcher.core.kinds.pods.pod_defaults import ChargeRule, DefaultsSurvey
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
+from dispatcher.core.model.gangs.pod_terms import PodSort
+from dispatcher.core.model.gangs.pods import Pod
 from dispatcher.core.model.incremental import Steps, in_parts
-from dispatcher.core.model.pod_terms import PodSort
-from dispatcher.core.model.pods import Pod
-from dispatcher.core.model.record import Attempt, Phase, Record
+from dispatcher.core.model.records.record import Attempt, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.declared_queues import forest_of, is_of_tree
 from dispatcher.core.queues.forest import Defaults, Forest
@@ -32,9 +32,9 @@ from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.explain.world_facts import Cluster, RunningGang, RunningPods
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds, Reservation
 from dispatcher.core.scheduling.fit.cluster_filters import is_unreachable
+from dispatcher.core.scheduling.preemption.surplus import NO_SURPLUS, Surplus
 from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang
 from dispatcher.core.scheduling.sharing.quota_reservations import NO_QUOTA_RESERVATIONS, QuotaReservations
-from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
 
 
 class SchedulingRules(Struct, frozen=True):

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from math import floor
 from typing import Final
 
-from dispatcher.core.model.record import Record
-from dispatcher.core.scheduling.cycle import ordering
+from dispatcher.core.model.records.record import Record
+from dispatcher.core.queues import ordering
 from dispatcher.core.scheduling.cycle.outcomes import Placed
 from dispatcher.core.scheduling.explain.minimal_changes import boundary, first_that_goes
 from dispatcher.core.scheduling.explain.trials import size_of

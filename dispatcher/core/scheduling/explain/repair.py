@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dispatcher.core.model.nodes import Node, Taint
+from dispatcher.core.model.clusters.nodes import Node, Taint
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.explain.scenario import write_amounts
 from dispatcher.core.scheduling.explain.world import World

@@ -16,19 +16,19 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from dispatcher.api.clusters.potential import MOST_POOLS, OnPotential
 from dispatcher.api.document import LARGEST_INTEGER, Entry
 from dispatcher.api.names import DEFAULT_QUEUE
-from dispatcher.api.potential import MOST_POOLS, OnPotential
 from dispatcher.api.spec_errors import quoted
 from dispatcher.core.lifecycle.approvals import pending_without
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.growth import SurplusPod
-from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
-from dispatcher.core.model.potential import PotentialPool, Trust
-from dispatcher.core.model.preemption import PREEMPT_LOWER, PREEMPT_NEVER
+from dispatcher.core.model.clusters.nodes import Node, NodeRequirements, Taint, Toleration
+from dispatcher.core.model.clusters.potential import PotentialPool, Trust
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.growth import SurplusPod
 from dispatcher.core.model.quantity import amount, amounts_in, in_words
-from dispatcher.core.model.record import Attempt, Growth, Pending, Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.preemption import PREEMPT_LOWER, PREEMPT_NEVER
+from dispatcher.core.model.records.record import Attempt, Growth, Pending, Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import PODS, Resources, sum_of
 from dispatcher.core.queues.declaration import FIELDS, read_approvals, read_queue
 from dispatcher.core.queues.forest import MOST_LEVELS, TOO_DEEP, Forest
@@ -37,8 +37,8 @@ from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.explain.world_facts import Cluster, NoNode, RunningGang, RunningPods
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, is_unreachable
+from dispatcher.core.scheduling.preemption.surplus import NO_SURPLUS, Surplus
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
 
 MOST: Final = 100_000
 """Nodes of a document, and pods of its running gangs: each becomes a value of its own."""

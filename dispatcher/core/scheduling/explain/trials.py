@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.core.queues.accounts import Account, tree_quotas
 from dispatcher.core.queues.forest import Place

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.clusters.nodes import Node
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.explain.repair import AddNodes, RemoveTaints, Repair

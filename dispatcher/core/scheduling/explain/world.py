@@ -22,41 +22,41 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dispatcher.api.names import DEFAULT_QUEUE
-from dispatcher.core.model.failures import Failure
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pending_reasons import LACKS_QUOTA
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.record import RESERVATION, Pending, Record
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
+from dispatcher.core.model.records.failures import Failure
+from dispatcher.core.model.records.pending_reasons import LACKS_QUOTA
+from dispatcher.core.model.records.record import RESERVATION, Pending, Record
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues import ordering
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Access, Queue, QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
 from dispatcher.core.scheduling.capacity.pods_there import FOLLOWS_NONE, FollowedTerms
 from dispatcher.core.scheduling.capacity.queued_terms import followed_by
-from dispatcher.core.scheduling.cycle import ordering
-from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Outcome, Placed, Waiting
-from dispatcher.core.scheduling.explain.world_facts import Cluster, NoNode, RunningGang
-from dispatcher.core.scheduling.fit.backfill import Backfills
-from dispatcher.core.scheduling.fit.backfill_reservation import Bounds, Reservation
-from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot, effective, rejection
-from dispatcher.core.scheduling.sharing.cycle import (
+from dispatcher.core.scheduling.cycle.cycle import (
     Drained,
     QueueCycle,
     QueueFacts,
     QueueOutcome,
     QueueShare,
 )
-from dispatcher.core.scheduling.sharing.failed_searches import FailedSearches
+from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Outcome, Placed, Waiting
+from dispatcher.core.scheduling.explain.world_facts import Cluster, NoNode, RunningGang
+from dispatcher.core.scheduling.fit.backfill import Backfills
+from dispatcher.core.scheduling.fit.backfill_reservation import Bounds, Reservation
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot, effective, rejection
+from dispatcher.core.scheduling.preemption.failed_searches import FailedSearches
+from dispatcher.core.scheduling.preemption.surplus import in_parts
+from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.sharing.gangs import RecentUse
-from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.sharing.quota_reservations import (
     NO_QUOTA_RESERVATIONS,
     QuotaReservations,
     is_starved,
 )
-from dispatcher.core.scheduling.sharing.surplus import in_parts
 
 
 class World(Struct, frozen=True):

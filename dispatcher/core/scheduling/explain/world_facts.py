@@ -7,18 +7,18 @@ from typing import Self
 
 from msgspec import Struct, field
 
-from dispatcher.api.provisioning import ProvisioningClass
-from dispatcher.core.model.cluster_errors import NO_ERRORS, ErrorCounts
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, PodSet
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, Trust
-from dispatcher.core.model.requirements import Kind
+from dispatcher.api.clusters.provisioning import ProvisioningClass
+from dispatcher.core.model.clusters.cluster_errors import NO_ERRORS, ErrorCounts
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.clusters.potential import FULL_TRUST, PotentialPool, Trust
+from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment, PodSet
+from dispatcher.core.model.records.requirements import Kind
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
+from dispatcher.core.scheduling.preemption.surplus import NO_SURPLUS, Surplus
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
 
 
 class Cluster(Struct, frozen=True):

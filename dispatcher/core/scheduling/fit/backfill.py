@@ -17,9 +17,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dispatcher.core.model import incremental
-from dispatcher.core.model.failures import Failure
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.records.failures import Failure
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.fit.backfill_debts import Debts
 from dispatcher.core.scheduling.fit.backfill_reservation import (

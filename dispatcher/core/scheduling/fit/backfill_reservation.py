@@ -39,8 +39,8 @@ from typing import Final, NamedTuple, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
-from dispatcher.core.model.record import RESERVATION, Pending, Record
+from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment
+from dispatcher.core.model.records.record import RESERVATION, Pending, Record
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot, effective, rejection
 from dispatcher.core.scheduling.fit.fit import fits_in_empty
 

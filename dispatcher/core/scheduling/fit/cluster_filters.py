@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 from msgspec import Struct, field
 
 from dispatcher.api import names
-from dispatcher.core.model.cluster_errors import NO_ERRORS, ErrorCounts
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
-from dispatcher.core.model.pending_reasons import (
+from dispatcher.core.model.clusters.cluster_errors import NO_ERRORS, ErrorCounts
+from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment, Gang
+from dispatcher.core.model.records.pending_reasons import (
     ANOTHER_CLUSTER,
     ANSWERS_TOO_LARGE,
     CREDENTIALS_REFUSED,
@@ -33,7 +33,7 @@ from dispatcher.core.model.pending_reasons import (
     REMOVED,
     UNREACHABLE,
 )
-from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Kind, Rejection
+from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements, Kind, Rejection
 from dispatcher.core.model.resources import Resources, is_device
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 

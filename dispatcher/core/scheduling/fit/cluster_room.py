@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from dispatcher.core.model.gang import Assignment, Gang
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.gangs.gang import Assignment, Gang
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
-from dispatcher.core.model.record import ACTIVE, Phase, Record
+from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment, Gang
+from dispatcher.core.model.records.record import ACTIVE, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.fit.fit import Fit, Shortfall, assignment_in_empty, fit

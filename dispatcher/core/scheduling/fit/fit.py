@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
-from dispatcher.core.model.potential import Trusted, pool_of
+from dispatcher.core.model.clusters.potential import Trusted, pool_of
+from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, is_device
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.capacity.node_snapshot import NodeCapacity

@@ -38,11 +38,13 @@ from dispatcher.core.lifecycle.growth import (
     taken_soon,
     with_pods,
 )
-from dispatcher.core.model import potential
-from dispatcher.core.model.gang import Assignment, Gang, PodSet
-from dispatcher.core.model.growth import GatedPod, GrowthRequest, PodsByTemplate, PodShape, slices_of
+from dispatcher.core.model.clusters import potential
+from dispatcher.core.model.clusters.potential import trusted_of
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.gangs.growth import GatedPod, GrowthRequest, PodsByTemplate, PodShape, slices_of
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.pending_reasons import (
+from dispatcher.core.model.quantity import in_words
+from dispatcher.core.model.records.pending_reasons import (
     INSUFFICIENT,
     INSUFFICIENT_QUOTA,
     NAMESPACE_NOT_ALLOWED,
@@ -52,9 +54,7 @@ from dispatcher.core.model.pending_reasons import (
     QUEUE_STOPPED,
     RESERVED,
 )
-from dispatcher.core.model.potential import trusted_of
-from dispatcher.core.model.quantity import in_words
-from dispatcher.core.model.record import ACTIVE, Change, Record
+from dispatcher.core.model.records.record import ACTIVE, Change, Record
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
 from dispatcher.core.queues.access import why_not_served
 from dispatcher.core.queues.forest import Forest
@@ -63,12 +63,8 @@ from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.capacity.growth_rules import Nodes, beside_own
 from dispatcher.core.scheduling.cycle.recheck import Rechecked, rechecked
-from dispatcher.core.scheduling.cycle.refused import (
-    ClusterShortfall,
-    rejection_of,
-    short_of_room,
-    short_when_empty,
-)
+from dispatcher.core.scheduling.cycle.refusals import Refusals
+from dispatcher.core.scheduling.cycle.turns import Turns
 from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
 from dispatcher.core.scheduling.fit.cluster_filters import (
     ClusterSnapshot,
@@ -79,6 +75,12 @@ from dispatcher.core.scheduling.fit.cluster_filters import (
 )
 from dispatcher.core.scheduling.fit.cluster_room import ClusterRoom
 from dispatcher.core.scheduling.fit.fit import Shortfall, fits_in_empty, shortfall_in_empty
+from dispatcher.core.scheduling.fit.refused import (
+    ClusterShortfall,
+    rejection_of,
+    short_of_room,
+    short_when_empty,
+)
 from dispatcher.core.scheduling.growth.growth_turns import Hosts, asked_at, growth_turns
 from dispatcher.core.scheduling.growth.waiting_gangs import ONE_QUEUE, WaitingGangs
 from dispatcher.core.scheduling.sharing.division import Shares, divide_all_in_steps
@@ -95,8 +97,6 @@ from dispatcher.core.scheduling.sharing.quota_reservations import (
     QuotaReservations,
     first_place,
 )
-from dispatcher.core.scheduling.sharing.refusals import Refusals
-from dispatcher.core.scheduling.sharing.turns import Turns
 
 GROWTH_BEHIND_GANG: Final = "GrowthBehindGang"
 """A gang was queued before the pods were created, and waits: of the same queue for quota or room, or of another one for

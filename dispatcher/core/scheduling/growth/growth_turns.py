@@ -13,16 +13,16 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.growth import GatedPod, age_in
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.gangs.growth import GatedPod, age_in
 from dispatcher.core.model.incremental import Steps, in_order
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import sum_of
+from dispatcher.core.scheduling.cycle.turns import Turns
+from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.gangs import RecentUse
-from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
-from dispatcher.core.scheduling.sharing.turns import Turns
 
 Hosts = tuple[GatedPod, ...]
 """The hosts of one slice, or one pod."""

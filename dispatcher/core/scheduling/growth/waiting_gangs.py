@@ -14,13 +14,18 @@ from typing import Final, TypeVar
 from msgspec import Struct, field
 
 from dispatcher.core.model.incremental import Steps, in_parts
-from dispatcher.core.model.pending_reasons import AWAITING_RELEASE, ENDS_WITH_OTHERS, WAITS_FOR_QUOTA, codes
-from dispatcher.core.model.record import Record, Shape
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.pending_reasons import (
+    AWAITING_RELEASE,
+    ENDS_WITH_OTHERS,
+    WAITS_FOR_QUOTA,
+    codes,
+)
+from dispatcher.core.model.records.record import Record, Shape
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.access import counted_in
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.scheduling.cycle.ordering import is_eligible, rank
+from dispatcher.core.queues.ordering import is_eligible, rank
 from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
 from dispatcher.core.scheduling.sharing.quota_reservations import is_starved
 

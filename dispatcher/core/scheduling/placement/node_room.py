@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.gangs.gang import PodSet
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, is_device
 from dispatcher.core.scheduling.placement.node_traits import Amounts, Mask
 

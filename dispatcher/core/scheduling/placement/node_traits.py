@@ -13,8 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from dispatcher.core.model.gang import Constraint, PodSet, Spread
-from dispatcher.core.model.nodes import (
+from dispatcher.core.model.clusters.nodes import (
     ANY_NODE,
     HOSTNAME,
     Beside,
@@ -25,6 +24,7 @@ from dispatcher.core.model.nodes import (
     NodeTerm,
     Taint,
 )
+from dispatcher.core.model.gangs.gang import Constraint, PodSet, Spread
 from dispatcher.core.model.resources import NOTHING, Resources
 
 Amounts = NDArray[np.int64]

@@ -21,7 +21,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.gangs.gang import PodSet
 from dispatcher.core.scheduling.placement.node_room import Room
 from dispatcher.core.scheduling.placement.node_traits import Amounts, Traits
 from dispatcher.core.scheduling.placement.placement_bounds import Tally, Work

@@ -26,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.gangs.gang import PodSet
 from dispatcher.core.scheduling.placement.node_traits import Amounts, Domains, Mask, Traits
 
 MOST_LOWERINGS: Final = 16

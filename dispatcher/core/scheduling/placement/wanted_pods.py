@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.gangs.gang import PodSet
 from dispatcher.core.scheduling.placement.node_traits import Amounts, Mask, Traits
 from dispatcher.core.scheduling.placement.spread import Spreading
 

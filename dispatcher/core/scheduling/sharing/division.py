@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from dispatcher.core.model import incremental
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.records.preemption import Reason
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.accounts import Account, Amounts, below_common_ancestor, common_length
 from dispatcher.core.queues.forest import Forest, Place

@@ -14,7 +14,7 @@ from math import ceil
 from typing import NamedTuple
 
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.records.preemption import Reason
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account, Asked, below_common_ancestor
 from dispatcher.core.queues.forest import Forest

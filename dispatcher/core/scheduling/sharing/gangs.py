@@ -10,15 +10,15 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dispatcher.api.provisioning import ProvisioningClass
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.growth import SurplusPod
-from dispatcher.core.model.preemption import PREEMPTIONS_WITHIN
-from dispatcher.core.model.record import ACTIVE, HOLDING, Attempt, Phase, Record
+from dispatcher.api.clusters.provisioning import ProvisioningClass
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.gangs.growth import SurplusPod
+from dispatcher.core.model.records.preemption import PREEMPTIONS_WITHIN
+from dispatcher.core.model.records.record import ACTIVE, HOLDING, Attempt, Phase, Record
 from dispatcher.core.model.resources import NOTHING, PODS, Resources
+from dispatcher.core.queues import ordering
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import Order
-from dispatcher.core.scheduling.cycle import ordering
 
 RecentUse = Mapping[tuple[str, str], Fraction]
 """The recent use of each namespace in each leaf, by leaf and namespace."""

@@ -14,7 +14,7 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.records.preemption import Reason
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account, Asked, common_length
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang

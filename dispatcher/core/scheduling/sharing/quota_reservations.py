@@ -22,7 +22,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dispatcher.core.model.incremental import Steps, in_parts
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import QueueingStrategy, Reclaim
 from dispatcher.core.scheduling.fit.backfill import Backfills, Sites, State

@@ -14,7 +14,7 @@ from itertools import accumulate
 from msgspec import Struct
 
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.records.preemption import Reason
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account
 from dispatcher.core.queues.forest import Forest, Place

@@ -19,7 +19,7 @@ from dispatcher.cli.files.plan_live import (
     live_world_of,
 )
 from dispatcher.core.kinds.pods.pod_defaults import DefaultsSurvey
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Access, Queue, Quota
 from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed
@@ -32,7 +32,7 @@ from dispatcher.core.scheduling.explain.leader_snapshot import (
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.explain.world_facts import Cluster
 from dispatcher.errors import InvalidFile
-from dispatcher.store.snapshot_reader import Snapshot
+from dispatcher.store.snapshot.snapshot_reader import Snapshot
 from tests.builders import NOW, at, attempt_of, make_core_node, make_gang, make_record
 from tests.unit.cli.files.test_plan_manifests import gang, node, queue, read
 from tests.unit.core.scheduling.test_applied_queues import LAST, RESEARCH, VISION, Leader, early

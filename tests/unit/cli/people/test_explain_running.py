@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from dispatcher.cli.people.explain import _not_pending
 from dispatcher.cli.screens.explanation import render
 from dispatcher.core.lifecycle import run_changes
-from dispatcher.core.model.growth import GrowthRequest
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.gangs.growth import GrowthRequest
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from tests.builders import at, make_record
 

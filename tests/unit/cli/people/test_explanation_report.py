@@ -7,13 +7,13 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
+from dispatcher.api.clusters.provisioning import ProvisioningClass
 from dispatcher.api.conditions import ConditionType
-from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.cli.people.explanation_report import Report, age_of
 from dispatcher.cli.screens.explanation import render
 from dispatcher.core.lifecycle.approvals import pending_without
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.record import Condition, Phase
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.records.record import Condition, Phase
 from dispatcher.core.queues.queue import Queue, Quota, StopPolicy
 from dispatcher.core.scheduling.explain.explanation import CordonedNodes, explain
 from dispatcher.core.scheduling.explain.leader_snapshot import (

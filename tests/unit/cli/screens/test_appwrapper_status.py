@@ -15,7 +15,7 @@ from dispatcher.cli.people.queue_listing import QUEUE
 from dispatcher.cli.screens.appwrapper_status import COLUMNS, MORE_COLUMNS, pending_report
 from dispatcher.cli.screens.output import as_table
 from dispatcher.core.intake import namespace_bounds
-from dispatcher.store.reports import Filter
+from dispatcher.store.readers.reports import Filter
 from tests.builders import make_appwrapper
 from tests.commands import Ran, Run, runner
 from tests.fakes import FakeApiServer, answer, hang_up, refusal

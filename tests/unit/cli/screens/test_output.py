@@ -29,7 +29,7 @@ from dispatcher.cli.screens.output import (
     text,
     value,
 )
-from dispatcher.store.reports import Report
+from dispatcher.store.readers.reports import Report
 
 AT = datetime(2026, 11, 20, 13, 0, 5, 250_000, tzinfo=timezone(timedelta(hours=1)))
 REPORT = Report(

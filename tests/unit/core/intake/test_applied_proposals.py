@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from dispatcher.api.names import CLUSTER_SELECTOR, PRIORITY_LABEL, QUEUE_LABEL
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.intake.proposal import applied, propose
-from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.record import Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
 from tests.builders import at, make_appwrapper, make_record
 

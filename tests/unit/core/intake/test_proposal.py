@@ -24,7 +24,7 @@ from dispatcher.core.intake.status_end import StatusEnd, end_in_status
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.pods.pod_defaults import ChargeRule, ClusterDefaults, PodDefaults
 from dispatcher.core.kinds.registry import Kinds
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules

@@ -11,14 +11,14 @@ from dispatcher.core.kinds.fields import TemplateError
 from dispatcher.core.kinds.pods.affinity import MOST_CONDITIONS, MOST_TERMS, MOST_VALUES, PodConstraints
 from dispatcher.core.kinds.pods.podsets import pod_set_at, pods_of
 from dispatcher.core.kinds.registry import BUILT_IN
-from dispatcher.core.model.gang import PodSet
-from dispatcher.core.model.nodes import (
+from dispatcher.core.model.clusters.nodes import (
     HOSTNAME,
     LabelOperator,
     LabelRequirement,
     NodeRequirements,
     NodeTerm,
 )
+from dispatcher.core.model.gangs.gang import PodSet
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

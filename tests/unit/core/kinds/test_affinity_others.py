@@ -9,10 +9,10 @@ import pytest
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.core.kinds.demand import DemandError
 from dispatcher.core.kinds.pods.affinity import MOST_CONDITIONS, MOST_NAMESPACES, MOST_TERMS, repelling_terms
-from dispatcher.core.model.gang import PodSet
-from dispatcher.core.model.nodes import LabelOperator, LabelRequirement
-from dispatcher.core.model.pod_terms import PodSort, PodTerm
-from dispatcher.core.model.term_bounds import MOST_OF_GANGS, Breadth
+from dispatcher.core.model.clusters.nodes import LabelOperator, LabelRequirement
+from dispatcher.core.model.gangs.gang import PodSet
+from dispatcher.core.model.gangs.pod_terms import PodSort, PodTerm
+from dispatcher.core.model.gangs.term_bounds import MOST_OF_GANGS, Breadth
 from tests.builders import gang_of
 from tests.cluster.manifests import appwrapper, item, job
 

@@ -28,7 +28,7 @@ from dispatcher.core.kinds.pods.podsets import Pods, pods_of
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.lifecycle.policy import policy_of
 from dispatcher.core.lifecycle.removal import takes_capacity
-from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.gangs.gang import PodSet
 from dispatcher.core.model.resources import Resources
 from tests.builders import gang_of, make_ref
 

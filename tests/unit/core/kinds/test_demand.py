@@ -9,8 +9,8 @@ from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObj
 from dispatcher.core.kinds.demand import Charge, DemandError, charge_of
 from dispatcher.core.kinds.pods.pod_defaults import ChargeRule
 from dispatcher.core.kinds.registry import BUILT_IN
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Toleration
+from dispatcher.core.model.clusters.nodes import Toleration
+from dispatcher.core.model.gangs.gang import Gang, PodSet
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
 from tests.builders import gang_of
 

@@ -10,8 +10,8 @@ import pytest
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObject, parse_spec
 from dispatcher.core.kinds.asked import MOST_NAMED, named_to_delete, owns_rayclusters
 from dispatcher.core.kinds.demand import DemandError
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.core.model.resources import Resources
 from tests.builders import gang_of
 from tests.unit.core.kinds.ray import (

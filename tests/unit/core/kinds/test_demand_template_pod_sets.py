@@ -9,8 +9,8 @@ import pytest
 
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.core.kinds.demand import DemandError
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import NodeRequirements, Toleration
+from dispatcher.core.model.clusters.nodes import NodeRequirements, Toleration
+from dispatcher.core.model.gangs.gang import Gang, PodSet
 from dispatcher.core.model.resources import Resources
 from tests.builders import gang_of
 

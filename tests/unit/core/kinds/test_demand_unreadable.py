@@ -14,10 +14,10 @@ from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, Spelling, 
 from dispatcher.core.kinds.demand import Charge, DemandError, charge_of
 from dispatcher.core.kinds.pods.pod_defaults import ChargeRule
 from dispatcher.core.kinds.registry import BUILT_IN
-from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.gangs.gang import Gang, PodSet
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
-from dispatcher.core.scheduling.cycle.refused import uncounted_claims
+from dispatcher.core.scheduling.fit.refused import uncounted_claims
 from tests.builders import gang_of
 from tests.unit.core.kinds.ray import WORKER, cluster, group, ray_cluster, ray_job, template
 

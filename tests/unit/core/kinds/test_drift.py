@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dispatcher.core.kinds.drift import differences, edited, is_compared, message
 from dispatcher.core.kinds.manifest import Anchor, build
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from tests.builders import make_owner, make_ref, make_template, make_wrapped
 
 Json = dict[str, Any]

@@ -25,7 +25,7 @@ from dispatcher.core.kinds.manifest import (
     ownership_of,
     reference,
 )
-from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.records.record import ObjectRef
 from tests.builders import make_metadata, make_owner, make_template, make_wrapped
 
 Json = dict[str, Any]

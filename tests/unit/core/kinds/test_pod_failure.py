@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dispatcher.core.kinds.pod_failure import LONGEST_TERMINATION, by_turn, failure_of
-from dispatcher.core.model.pods import PodFailure
+from dispatcher.core.model.gangs.pods import PodFailure
 from tests.builders import make_pod
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ import pytest
 from dispatcher.core.kinds.fields import Field, TemplateError, template_at
 from dispatcher.core.kinds.pods.podsets import Pods, pods_of
 from dispatcher.core.kinds.registry import BUILT_IN
-from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.gangs.gang import PodSet
 from dispatcher.core.model.resources import Resources
 
 

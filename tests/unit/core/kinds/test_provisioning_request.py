@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.api.appwrapper import TemplatePodSet, WrappedObject
-from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.api.clusters.provisioning import ProvisioningClass
 from dispatcher.core.kinds.manifest import build
 from dispatcher.core.kinds.pods.pod_requests import pod_requests
 from dispatcher.core.kinds.provisioning_request import (
@@ -21,9 +21,9 @@ from dispatcher.core.kinds.provisioning_request import (
     refused_parameters,
     request_name,
 )
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.records.provisioning import Provisioning
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import Resources
 from tests.builders import attempt_of, make_awaiting, make_owner, make_record
 

@@ -11,7 +11,7 @@ from dispatcher.core.kinds.fields import ConstraintError
 from dispatcher.core.kinds.pods.affinity import MOST_LINKED
 from dispatcher.core.kinds.pods.podsets import pods_of, readable_pods_of
 from dispatcher.core.kinds.registry import BUILT_IN
-from dispatcher.core.model.nodes import HOSTNAME
+from dispatcher.core.model.clusters.nodes import HOSTNAME
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 ZONE = "topology.kubernetes.io/zone"

@@ -11,9 +11,9 @@ from dispatcher.core.kinds.fields import ConstraintError
 from dispatcher.core.kinds.pods.affinity import MOST_CONDITIONS, MOST_SPREADS
 from dispatcher.core.kinds.pods.podsets import pods_of
 from dispatcher.core.kinds.registry import BUILT_IN
-from dispatcher.core.model.gang import PodSet, Spread
-from dispatcher.core.model.nodes import HOSTNAME, LabelOperator, LabelRequirement, NodeRequirements
-from dispatcher.core.model.pod_terms import PodTerm
+from dispatcher.core.model.clusters.nodes import HOSTNAME, LabelOperator, LabelRequirement, NodeRequirements
+from dispatcher.core.model.gangs.gang import PodSet, Spread
+from dispatcher.core.model.gangs.pod_terms import PodTerm
 
 ZONE = "topology.kubernetes.io/zone"
 OWN = {"app": "train", "role": "worker"}

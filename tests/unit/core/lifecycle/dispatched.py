@@ -11,7 +11,7 @@ from dispatcher.api.appwrapper import Requeuing
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.record import NotedIssue, Phase, Record
+from dispatcher.core.model.records.record import NotedIssue, Phase, Record
 from tests.builders import at, make_gang, make_record
 
 GANG = make_gang(3)

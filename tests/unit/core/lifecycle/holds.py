@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle.step import ObservedState
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 
 SEEN_WITHIN = timedelta(seconds=5)
 """For so long what was created may be missing without being missed."""

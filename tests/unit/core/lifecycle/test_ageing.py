@@ -13,11 +13,11 @@ from dispatcher.api.selector import parse_selector
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.approvals import lacks_its_own, pending_without
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model.record import Change, Pending, Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.record import Change, Pending, Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.ordering import in_order
 from dispatcher.core.queues.queue import Queue
-from dispatcher.core.scheduling.cycle.ordering import in_order
 from tests.builders import CREATED, NOW, WAITS, at, make_gang, make_record, make_submission
 
 Step = Callable[[Record, float], Change | None]

@@ -20,11 +20,11 @@ from dispatcher.core.lifecycle.approvals import (
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.step import Act, ObservedState
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL
-from dispatcher.core.model.record import Pending, Phase, Record
+from dispatcher.core.model.records.pending_reasons import AWAITING_APPROVAL
+from dispatcher.core.model.records.record import Pending, Phase, Record
 from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.ordering import is_eligible
 from dispatcher.core.queues.queue import Queue
-from dispatcher.core.scheduling.cycle.ordering import is_eligible
 from tests.builders import NOW, at, make_blocked, make_record
 from tests.unit.core.lifecycle.dispatched import step_of
 

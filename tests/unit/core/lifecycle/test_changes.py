@@ -22,11 +22,11 @@ from dispatcher.core.lifecycle import (
 )
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause, Transition
-from dispatcher.core.model.growth import GrowthRequest, Shrinking
-from dispatcher.core.model.pending_reasons import AWAITING_APPROVAL
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import HOLDING, Change, Condition, Event, Pending, Phase, Record
+from dispatcher.core.model.gangs.growth import GrowthRequest, Shrinking
+from dispatcher.core.model.records.pending_reasons import AWAITING_APPROVAL
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.provisioning import Provisioning
+from dispatcher.core.model.records.record import HOLDING, Change, Condition, Event, Pending, Phase, Record
 from dispatcher.core.model.resources import NOTHING
 from dispatcher.errors import IllegalTransition
 from tests.builders import (

@@ -24,10 +24,10 @@ from dispatcher.core.lifecycle.confirmation import (
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.step import Act, Do, ObservedState
-from dispatcher.core.model.gang import Assignment
-from dispatcher.core.model.pods import PodCounts, PodFailure
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.model.gangs.gang import Assignment
+from dispatcher.core.model.gangs.pods import PodCounts, PodFailure
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Change, Phase, Record
 from tests.builders import QUEUED_CLASS, at, make_gang, make_policy, make_record
 
 RUNNING = make_record(Phase.RUNNING)

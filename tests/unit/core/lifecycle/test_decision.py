@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import Requeuing
-from dispatcher.api.clusterpolicies import OnClusterLost
+from dispatcher.api.clusters.clusterpolicies import OnClusterLost
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.notifications import choices_in
 from dispatcher.api.selector import parse_selector
@@ -24,9 +24,9 @@ from dispatcher.core.lifecycle.policy import KEPT
 from dispatcher.core.lifecycle.record_change import unknown_class, with_unknown_class
 from dispatcher.core.lifecycle.step import NOOP, Act, Commit, Do, Loss, ObservedState
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.record import ACTIVE, Change, NotedIssue, Phase, Record
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.gangs.pods import PodCounts
+from dispatcher.core.model.records.record import ACTIVE, Change, NotedIssue, Phase, Record
 from tests.builders import (
     NOW,
     at,

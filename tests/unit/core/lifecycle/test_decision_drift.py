@@ -16,8 +16,8 @@ from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.missing_pods import NONE_WITHHELD, Withheld
 from dispatcher.core.lifecycle.step import NOOP, Act, Do
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.record import NotedIssue, Phase, Record
+from dispatcher.core.model.gangs.pods import PodCounts
+from dispatcher.core.model.records.record import NotedIssue, Phase, Record
 from tests.builders import at, make_objects, make_observation, make_policy, make_record, make_ref
 from tests.unit.core.lifecycle.dispatched import Outline, act_of, by, outline
 

@@ -16,8 +16,8 @@ from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.policy import ADMISSION_GRACE
 from dispatcher.core.lifecycle.step import NOOP, Act, Do
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.record import NotedIssue, ObjectRef, Phase, Record
+from dispatcher.core.model.gangs.pods import PodCounts
+from dispatcher.core.model.records.record import NotedIssue, ObjectRef, Phase, Record
 from tests.builders import at, attempt_of, make_objects, make_observation, make_policy, make_record, make_ref
 from tests.unit.core.lifecycle.dispatched import Outline, by, outline
 

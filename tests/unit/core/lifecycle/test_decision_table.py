@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import Growth, Requeuing
-from dispatcher.api.clusterpolicies import OnClusterLost
+from dispatcher.api.clusters.clusterpolicies import OnClusterLost
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.kinds.completion import CompletionRule
@@ -28,9 +28,9 @@ from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do, Loss, ObservedState
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
-from dispatcher.core.model.growth import GatedPod, PodRef, SurplusPod
-from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.record import ACTIVE, Change, NotedIssue, Pending, Phase, Record
+from dispatcher.core.model.gangs.growth import GatedPod, PodRef, SurplusPod
+from dispatcher.core.model.gangs.pods import PodCounts
+from dispatcher.core.model.records.record import ACTIVE, Change, NotedIssue, Pending, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from tests.builders import (
     at,

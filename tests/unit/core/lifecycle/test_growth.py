@@ -25,9 +25,9 @@ from dispatcher.core.lifecycle.health import missing_pods
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.step import NOOP, Act, Commit, Do
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.growth import GatedPod, GrowthRequest, PodsByTemplate, SurplusPod
-from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.record import MOST_GROWTHS_KEPT, Growth, Phase, Record
+from dispatcher.core.model.gangs.growth import GatedPod, GrowthRequest, PodsByTemplate, SurplusPod
+from dispatcher.core.model.gangs.pods import PodCounts
+from dispatcher.core.model.records.record import MOST_GROWTHS_KEPT, Growth, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
 from tests.builders import at, attempt_of, make_gang, make_objects, make_observation, make_policy, make_record
 from tests.unit.core.lifecycle.dispatched import Outline, act_of, by, outline, step_of

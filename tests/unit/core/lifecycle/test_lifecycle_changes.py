@@ -15,8 +15,17 @@ from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run
 from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason, new_condition
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Attempt, Change, Condition, Event, NotedIssue, Pending, Phase, Record
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records.record import (
+    Attempt,
+    Change,
+    Condition,
+    Event,
+    NotedIssue,
+    Pending,
+    Phase,
+    Record,
+)
 from dispatcher.errors import IllegalTransition
 from tests.builders import (
     WAITS,

@@ -6,7 +6,7 @@ import runpy
 from pathlib import Path
 
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
-from dispatcher.core.model.record import Phase
+from dispatcher.core.model.records.record import Phase
 
 DOCS = Path(__file__).parents[4] / "docs"
 

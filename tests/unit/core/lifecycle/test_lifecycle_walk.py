@@ -17,10 +17,19 @@ from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.lifecycle.decision import retry_pause
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS
-from dispatcher.core.model.growth import GrowthRequest, PodRef, Shrinking
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import ACTIVE, HOLDING, Change, Condition, ObjectRef, Pending, Phase, Record
-from dispatcher.core.scheduling.cycle.ordering import is_eligible
+from dispatcher.core.model.gangs.growth import GrowthRequest, PodRef, Shrinking
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import (
+    ACTIVE,
+    HOLDING,
+    Change,
+    Condition,
+    ObjectRef,
+    Pending,
+    Phase,
+    Record,
+)
+from dispatcher.core.queues.ordering import is_eligible
 from dispatcher.core.status.conditions import Shown, project
 from tests.builders import NOW, attempt_of, make_gang, make_ref, make_submission
 

@@ -13,8 +13,8 @@ from dispatcher.api.appwrapper import Growth, Requeuing
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.lifecycle import health, run_changes
 from dispatcher.core.lifecycle.health import HealthIssue, Remedy
-from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.gangs.pods import PodCounts
+from dispatcher.core.model.records.record import Record
 from tests.builders import at, make_policy
 from tests.unit.core.lifecycle.dispatched import (
     EXPLICIT,

@@ -28,8 +28,8 @@ from dispatcher.core.lifecycle.missing_pods import (
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.record import NotedIssue, ObjectRef, Phase, Record
+from dispatcher.core.model.gangs.pods import PodCounts
+from dispatcher.core.model.records.record import NotedIssue, ObjectRef, Phase, Record
 from tests.builders import at, make_gang, make_objects, make_observation, make_policy, make_record
 
 

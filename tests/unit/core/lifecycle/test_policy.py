@@ -25,7 +25,7 @@ from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import health, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.health import HealthIssue, Remedy
 from dispatcher.core.lifecycle.policy import LifecyclePolicy, policy_of
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from tests.builders import (
     at,
     attempt_of,

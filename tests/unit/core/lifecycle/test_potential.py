@@ -16,11 +16,11 @@ from dispatcher.core.lifecycle.growth import without_unplaced
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.step import Act, Do
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.gang import Assignment
-from dispatcher.core.model.growth import GatedPod, GrowthTrust, PodRef, Shrinking, SurplusPod
-from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.potential import LONGEST_DISTRUST, PoolFailures
-from dispatcher.core.model.record import Growth, Phase, Record
+from dispatcher.core.model.clusters.potential import LONGEST_DISTRUST, PoolFailures
+from dispatcher.core.model.gangs.gang import Assignment
+from dispatcher.core.model.gangs.growth import GatedPod, GrowthTrust, PodRef, Shrinking, SurplusPod
+from dispatcher.core.model.gangs.pods import PodCounts
+from dispatcher.core.model.records.record import Growth, Phase, Record
 from dispatcher.core.model.resources import Resources
 from tests.builders import (
     NOW,

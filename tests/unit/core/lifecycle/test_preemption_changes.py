@@ -16,11 +16,11 @@ from dispatcher.core.lifecycle.decision import decide, finished_items
 from dispatcher.core.lifecycle.removal import stays
 from dispatcher.core.lifecycle.step import Act
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.gang import Assignment
-from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.preemption import MOST_REMEMBERED, Reason
-from dispatcher.core.model.record import ACTIVE, Change, NotedIssue, Pending, Phase, Record
-from dispatcher.core.scheduling.cycle.ordering import is_eligible, rank
+from dispatcher.core.model.gangs.gang import Assignment
+from dispatcher.core.model.gangs.pods import PodCounts
+from dispatcher.core.model.records.preemption import MOST_REMEMBERED, Reason
+from dispatcher.core.model.records.record import ACTIVE, Change, NotedIssue, Pending, Phase, Record
+from dispatcher.core.queues.ordering import is_eligible, rank
 from tests.builders import (
     WAITS,
     at,

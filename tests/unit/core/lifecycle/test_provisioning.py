@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
+from dispatcher.api.clusters.provisioning import ProvisioningClass, RetryRule
 from dispatcher.api.mutable_spec import MutableSpec
-from dispatcher.api.provisioning import ProvisioningClass, RetryRule
 from dispatcher.core.kinds.object_status import End, FoundRequest, ObjectState
 from dispatcher.core.kinds.provisioning_request import refs_of
 from dispatcher.core.lifecycle import first_changes, provisioning, queue_changes, removal, run_changes
@@ -20,9 +20,9 @@ from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.provisioning import recovered, requested
 from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do, ObservedState
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.provisioning import Provisioning
-from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.provisioning import Provisioning
+from dispatcher.core.model.records.record import Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.text import LONGEST_MESSAGE
 from tests.builders import (
     QUEUED_CLASS,

@@ -24,7 +24,7 @@ from dispatcher.core.lifecycle.removal import (
     takes_capacity,
     was_missed,
 )
-from dispatcher.core.model.record import HOLDING, Phase
+from dispatcher.core.model.records.record import HOLDING, Phase
 from tests.builders import at, make_awaiting, make_record, make_ref
 
 OPEN, SUCCEEDED, FAILED = (ObjectState(end) for end in (End.OPEN, End.SUCCEEDED, End.FAILED))

@@ -15,10 +15,10 @@ from dispatcher.core.lifecycle.missing_pods import NONE_WITHHELD, Withheld, with
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.step import Act, Do
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.growth import GatedPod, PodRef, Shrinking
-from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.gangs.growth import GatedPod, PodRef, Shrinking
+from dispatcher.core.model.gangs.pods import PodCounts
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from tests.builders import at, attempt_of, make_gang, make_objects, make_observation, make_record, make_ref
 from tests.unit.core.lifecycle.dispatched import Outline, by, outline, step_of

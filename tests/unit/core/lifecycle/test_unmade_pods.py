@@ -13,8 +13,8 @@ from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.lifecycle import health
 from dispatcher.core.lifecycle.health import HealthIssue, Remedy
 from dispatcher.core.lifecycle.missing_pods import Withheld
-from dispatcher.core.model.pods import PodCounts
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.gangs.pods import PodCounts
+from dispatcher.core.model.records.record import Phase, Record
 from tests.builders import at, make_gang, make_policy, make_record
 from tests.unit.core.lifecycle.dispatched import (
     EXPLICIT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dispatcher.core.model.cluster_errors import (
+from dispatcher.core.model.clusters.cluster_errors import (
     MOST_ERRORS,
     MOST_NAMESPACES,
     NO_ERRORS,

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pytest
 
 from dispatcher.core.model import codec
-from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.gangs.gang import PodSet
 from dispatcher.core.model.resources import Resources
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import (
+from dispatcher.core.model.clusters.nodes import (
     UNLIMITED_PODS,
     LabelOperator,
     LabelRequirement,
@@ -15,6 +14,7 @@ from dispatcher.core.model.nodes import (
     Taint,
     Toleration,
 )
+from dispatcher.core.model.gangs.gang import Gang, PodSet
 from dispatcher.core.model.resources import Resources
 
 GPU = Taint("nvidia.com/gpu", "present", "NoSchedule")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import dispatcher
-from dispatcher.core.model import pending_reasons
-from dispatcher.core.model.pending_reasons import REASONS, codes
+from dispatcher.core.model.records import pending_reasons
+from dispatcher.core.model.records.pending_reasons import REASONS, codes
 
 MAKERS = {"Pending": 0, "Closed": 0, "_short_of": 0, "Rejection": 1, "ClusterShortfall": 1, "_back": 1}
 """What carries a reason, and which of its arguments that is."""

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.api.clusters.provisioning import ProvisioningClass, RetryRule
 from dispatcher.api.document import Entry
-from dispatcher.api.provisioning import ProvisioningClass, RetryRule
 from dispatcher.api.selector import EVERYTHING, Requirement, Selector, SelectorOperator
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.queues.declaration import parse_dispatch_queue, read_queue

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.api.selector import EVERYTHING, Selector, parse_selector
-from dispatcher.core.model.record import Pending
+from dispatcher.core.model.records.record import Pending
 from dispatcher.core.queues.access import counted_in, open_to_all, take, to_be_named, why_not_served
 from dispatcher.core.queues.declared_queues import (
     DeclaredQueues,

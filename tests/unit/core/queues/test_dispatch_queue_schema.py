@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from dispatcher.api.clusters.provisioning import read_provisioning
 from dispatcher.api.conditions import CONDITION_TYPE, LONGEST_APPROVAL, MOST_APPROVALS, OUR_TYPES
 from dispatcher.api.document import Entry
-from dispatcher.api.provisioning import read_provisioning
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.queues.declaration import (
     FIELDS,

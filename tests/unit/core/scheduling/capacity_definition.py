@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pods import Pod
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.gangs.pods import Pod
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 
 

@@ -7,8 +7,8 @@ from typing import TypedDict
 from hypothesis import strategies as st
 
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.model.cluster_errors import ErrorCounts
-from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
+from dispatcher.core.model.clusters.cluster_errors import ErrorCounts
+from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.scheduling.fit.cluster_filters import Closed
 
 JOB = ("batch/v1", "Job")

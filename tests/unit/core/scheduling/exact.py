@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dispatcher.core.model.gang import PodSet, Spread
-from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import PodSet, Spread
 from dispatcher.core.model.resources import NOTHING, Resources
 
 Placement = list[tuple[str, ...]]

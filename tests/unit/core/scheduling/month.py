@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import removal
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dispatcher.api.conditions import QUEUE_STOPPED
+from dispatcher.core.scheduling.cycle.cycle import Drained, QueueOutcome, QueueShare
 from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
 from dispatcher.core.scheduling.explain.world import World
-from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, QueueShare
 
 Json = dict[str, Any]
 

@@ -11,9 +11,9 @@ from math import inf
 from random import Random
 from typing import Any
 
+from dispatcher.core.scheduling.cycle.cycle import Drained, QueueOutcome
 from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
-from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
 
 Json = dict[str, Any]
 

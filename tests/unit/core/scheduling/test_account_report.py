@@ -7,7 +7,7 @@ import yaml
 
 from dispatcher.core.scheduling.explain.explanation import Explanation, explain
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
-from dispatcher.core.scheduling.sharing.account_report import NEVER_PREEMPTS
+from dispatcher.core.scheduling.preemption.account_report import NEVER_PREEMPTS
 
 WORLD = """
 clusters:

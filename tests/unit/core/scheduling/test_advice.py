@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pending_reasons import DEVICE_CLAIMS_NOT_COUNTED
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.records.pending_reasons import DEVICE_CLAIMS_NOT_COUNTED
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
 from dispatcher.core.scheduling.cycle.outcomes import Placed

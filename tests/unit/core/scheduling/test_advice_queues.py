@@ -12,7 +12,11 @@ import yaml
 from hypothesis import given, settings
 
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.core.model.pending_reasons import INSUFFICIENT_QUOTA, LARGER_THAN_QUOTA, OVER_NOMINAL_QUOTA
+from dispatcher.core.model.records.pending_reasons import (
+    INSUFFICIENT_QUOTA,
+    LARGER_THAN_QUOTA,
+    OVER_NOMINAL_QUOTA,
+)
 from dispatcher.core.model.resources import LARGEST_AMOUNT
 from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
 from dispatcher.core.scheduling.explain.advice import MOST_REPAIRS, NO_ADVICE, Advice, advise, advise_one

@@ -10,19 +10,19 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.controller.scheduling.scheduler import change_of
-from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.clusters.nodes import Node, Taint, Toleration
+from dispatcher.core.model.clusters.potential import PotentialPool
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
 from dispatcher.core.model.incremental import run
-from dispatcher.core.model.nodes import Node, Taint, Toleration
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.potential import PotentialPool
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import Resources, sum_of
+from dispatcher.core.queues.ordering import in_order
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle.ordering import in_order
-from dispatcher.core.scheduling.fit import affected_classes
-from dispatcher.core.scheduling.fit.affected_classes import LARGEST, MOST_COLUMNS, AffectedClasses
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
+from dispatcher.core.scheduling.queued import affected_classes
+from dispatcher.core.scheduling.queued.affected_classes import LARGEST, MOST_COLUMNS, AffectedClasses
 from tests import sweeps
 from tests.builders import at, make_record
 from tests.one_queue import OneQueue, plan

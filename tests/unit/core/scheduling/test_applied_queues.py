@@ -17,9 +17,9 @@ from dispatcher.core.queues.declared_queues import (
 )
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Access, Queue, Quota
+from dispatcher.core.scheduling.cycle.queue_planner import QueueRules
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules, with_queues_of
 from dispatcher.core.scheduling.explain.world import World
-from dispatcher.core.scheduling.sharing.queue_planner import QueueRules
 from dispatcher.session_rules import with_queues, without_queues
 from tests.builders import NOW
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.lifecycle import queue_changes
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.record import Pending, Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements, Rejection
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records.record import Pending, Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, Outcome, Placed, Waiting

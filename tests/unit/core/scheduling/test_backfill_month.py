@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from dispatcher.core.model.gang import Assignment, Gang, PodSet
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pods import Pod, PodPhase
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode

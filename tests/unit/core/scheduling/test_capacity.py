@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Node, Taint, Toleration
-from dispatcher.core.model.pods import Pod, PodCounts, PodPhase
+from dispatcher.core.model.clusters.nodes import Node, Taint, Toleration
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.pods import Pod, PodCounts, PodPhase
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from tests.unit.core.scheduling.capacity_definition import account

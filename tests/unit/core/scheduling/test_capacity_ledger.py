@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Node, Taint, Toleration
-from dispatcher.core.model.pods import Gate, Pod, PodCounts, PodPhase, PodReason, Unscheduled
+from dispatcher.core.model.clusters.nodes import Node, Taint, Toleration
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.pods import Gate, Pod, PodCounts, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.capacity.appwrapper_share import count_pods
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pods import Pod, PodCounts, PodPhase, PodReason, Unscheduled
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.gangs.pods import Pod, PodCounts, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from tests.unit.core.scheduling.capacity_definition import account

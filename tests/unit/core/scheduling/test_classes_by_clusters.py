@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.queues.queue import Queue, QueueingStrategy
+from dispatcher.core.scheduling.cycle.cycle import Drained, QueueCycle
 from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed
-from dispatcher.core.scheduling.cycle.search_budget import may_need_search
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
-from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle
-from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
+from dispatcher.core.scheduling.fit.search_budget import may_need_search
+from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
 from tests.unit.core.scheduling.scenarios import documents
 
 STRICT = QueueingStrategy.STRICT_FIFO

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.api.selector import EVERYTHING, parse_selector
-from dispatcher.core.model.cluster_errors import ErrorCounts
-from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
+from dispatcher.core.model.clusters.cluster_errors import ErrorCounts
+from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.fit.cluster_filters import (
     Closed,

@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Node, Taint, Toleration
+from dispatcher.core.model.clusters.nodes import Node, Taint, Toleration
+from dispatcher.core.model.gangs.gang import Gang, PodSet
 from dispatcher.core.model.quantity import in_words
-from dispatcher.core.model.record import Pending, Record
-from dispatcher.core.model.requirements import ClusterRequirements, Rejection
+from dispatcher.core.model.records.record import Pending, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.access import are_there
 from dispatcher.core.queues.forest import Forest
@@ -28,9 +28,9 @@ from dispatcher.core.scheduling.cycle.outcomes import (
     Waiting,
 )
 from dispatcher.core.scheduling.cycle.recheck import Rechecked, still_fitting
-from dispatcher.core.scheduling.cycle.refused import ClusterShortfall, rejection_of
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.fit.fit import Shortfall
+from dispatcher.core.scheduling.fit.refused import ClusterShortfall, rejection_of
 from tests.builders import make_core_node, make_gang, make_record, make_snapshot, make_snapshots
 from tests.one_queue import OneQueue, plan, rules
 

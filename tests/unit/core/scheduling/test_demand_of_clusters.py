@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.growth import growth_due
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode

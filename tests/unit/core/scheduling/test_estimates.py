@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.approvals import pending_without
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.queues.queue import (
     Order,
     Preemption,

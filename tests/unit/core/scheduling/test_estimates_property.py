@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import removal
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.queues.queue import Queue, QueueingStrategy, Quota
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle.cycle import Drained
 from dispatcher.core.scheduling.cycle.outcomes import Placed
 from dispatcher.core.scheduling.explain.estimates import Estimate, UnknownStart, Why, estimated_starts
 from dispatcher.core.scheduling.explain.leader_snapshot import ClusterFacts, SchedulingRules, world_of
@@ -25,7 +26,6 @@ from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills, Running
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.fit.estimated_ends import stated_end
-from dispatcher.core.scheduling.sharing.cycle import Drained
 from tests.builders import NOW, make_core_node, make_gang, make_record
 from tests.one_queue import Cycles
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.model.gang import PodSet, Spread
-from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
+from dispatcher.core.model.clusters.nodes import Node, NodeRequirements, Taint, Toleration
+from dispatcher.core.model.gangs.gang import PodSet, Spread
 from dispatcher.core.model.resources import Resources
 from tests.unit.core.scheduling.exact import FreeNode, can_place, find_placement, free_node, is_placement
 

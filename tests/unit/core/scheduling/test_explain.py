@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dispatcher.core.lifecycle.approvals import pending_without
-from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
-from dispatcher.core.model.nodes import Node, NodeRequirements, Taint
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.clusters.nodes import Node, NodeRequirements, Taint
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet, Spread
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.queues import ordering
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
-from dispatcher.core.scheduling.cycle import ordering
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, NotEvaluated, Placed, Waiting
 from dispatcher.core.scheduling.explain.advice import NO_ADVICE, Advice, advise, advise_one
 from dispatcher.core.scheduling.explain.explanation import Explanation, explain, has_position

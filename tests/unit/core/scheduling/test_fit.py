@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.model.gang import Assignment, Gang, PodSet
-from dispatcher.core.model.nodes import (
+from dispatcher.core.model.clusters.nodes import (
     LabelOperator,
     LabelRequirement,
     Node,
@@ -15,7 +14,8 @@ from dispatcher.core.model.nodes import (
     Taint,
     Toleration,
 )
-from dispatcher.core.model.pods import Pod, PodPhase
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot

@@ -10,20 +10,26 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from dispatcher.api.clusters.potential import OnPotential
+from dispatcher.api.clusters.provisioning import ProvisioningClass
 from dispatcher.api.names import QUEUE_LABEL
-from dispatcher.api.potential import OnPotential
-from dispatcher.api.provisioning import ProvisioningClass
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.model import incremental
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.growth import GatedPod, GrowthRequest, GrowthTrust, PodRef, Shrinking
-from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, NodeRequirements, NodeTerm
-from dispatcher.core.model.pods import Gate, Pod
-from dispatcher.core.model.potential import FULL_TRUST, PotentialPool, Trust
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Pending, Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.clusters.nodes import (
+    LabelOperator,
+    LabelRequirement,
+    Node,
+    NodeRequirements,
+    NodeTerm,
+)
+from dispatcher.core.model.clusters.potential import FULL_TRUST, PotentialPool, Trust
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.growth import GatedPod, GrowthRequest, GrowthTrust, PodRef, Shrinking
+from dispatcher.core.model.gangs.pods import Gate, Pod
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Pending, Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import (

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dispatcher.core.lifecycle.growth import admissible
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pods import Gate, Pod, PodPhase
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.pods import Gate, Pod, PodPhase
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.queue import Elastic, Queue, Quota
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from dispatcher.core.model import incremental
-from dispatcher.core.model.growth import GatedPod
-from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.growth import GatedPod
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode

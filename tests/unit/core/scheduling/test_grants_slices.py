@@ -11,19 +11,19 @@ from msgspec.structs import replace
 from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.growth import lacking_hosts
 from dispatcher.core.model import incremental
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.growth import GrowthRequest
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pods import Gate, Pod
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.growth import GrowthRequest
+from dispatcher.core.model.gangs.pods import Gate, Pod
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.growth.grants import Grant, GrantFacts, Growing, change_of, decide_in_steps
 from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
+from dispatcher.core.scheduling.preemption.surplus import given_up, in_parts, surplus_of
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.surplus import given_up, in_parts, surplus_of
 from tests.builders import at, attempt_of, make_record
 
 CPU = Resources({"cpu": 1000})

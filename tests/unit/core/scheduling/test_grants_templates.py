@@ -10,10 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.core.model import incremental
-from dispatcher.core.model.gang import Constraint, Gang, PodSet
-from dispatcher.core.model.nodes import LabelOperator, LabelRequirement, Node, NodeRequirements, NodeTerm
-from dispatcher.core.model.pods import Gate, Pod
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.clusters.nodes import (
+    LabelOperator,
+    LabelRequirement,
+    Node,
+    NodeRequirements,
+    NodeTerm,
+)
+from dispatcher.core.model.gangs.gang import Constraint, Gang, PodSet
+from dispatcher.core.model.gangs.pods import Gate, Pod
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode

@@ -11,19 +11,19 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.core.model import incremental
-from dispatcher.core.model.growth import GatedPod, GrowthRequest
+from dispatcher.core.model.gangs.growth import GatedPod, GrowthRequest
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Order, Queue, Quota, Sharing
+from dispatcher.core.scheduling.cycle.cycle import QueueCycle, QueueFacts
 from dispatcher.core.scheduling.cycle.outcomes import Placed
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.growth.grants import _Growth
 from dispatcher.core.scheduling.growth.growth_turns import asked_at
-from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueFacts
+from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang
-from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from tests import sweeps
 from tests.builders import at, attempt_of, make_gang, make_record
 from tests.unit.core.scheduling.test_grants import Hub

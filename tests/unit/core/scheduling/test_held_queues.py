@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.records.preemption import Reason
 from dispatcher.core.queues.declared_queues import (
     DeclaredQueues,
     DispatchQueue,
@@ -20,10 +20,10 @@ from dispatcher.core.queues.declared_queues import (
     read_dispatch_queue,
 )
 from dispatcher.core.queues.queue import Queue
+from dispatcher.core.scheduling.cycle.cycle import Drained
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import World
-from dispatcher.core.scheduling.sharing.cycle import Drained
 from tests import sweeps
 from tests.unit.core.scheduling.queue_answers import answer_of
 from tests.unit.core.scheduling.queue_worlds import random_document

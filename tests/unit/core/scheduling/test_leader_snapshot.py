@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dispatcher.core.model import incremental
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
-from dispatcher.core.model.growth import SurplusPod
-from dispatcher.core.model.nodes import (
+from dispatcher.core.model.clusters.nodes import (
     LabelOperator,
     LabelRequirement,
     Node,
@@ -25,17 +23,19 @@ from dispatcher.core.model.nodes import (
     Taint,
     Toleration,
 )
-from dispatcher.core.model.pod_terms import PodSort, PodTerm
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.record import HOLDING, RESERVATION, Attempt, Phase, Record
-from dispatcher.core.model.requirements import ANYWHERE
+from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
+from dispatcher.core.model.gangs.growth import SurplusPod
+from dispatcher.core.model.gangs.pod_terms import PodSort, PodTerm
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
+from dispatcher.core.model.records.record import HOLDING, RESERVATION, Attempt, Phase, Record
+from dispatcher.core.model.records.requirements import ANYWHERE
 from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.queues import ordering
 from dispatcher.core.queues.queue import Access, Order, Queue, QueueingStrategy, Quota
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
 from dispatcher.core.scheduling.capacity.queued_terms import followed_by
-from dispatcher.core.scheduling.cycle import ordering
 from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed, Waiting
 from dispatcher.core.scheduling.explain.leader_snapshot import (
     ClusterFacts,
@@ -48,7 +48,7 @@ from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
 from dispatcher.core.scheduling.explain.world_facts import Cluster
 from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.sharing.surplus import NO_SURPLUS, Surplus
+from dispatcher.core.scheduling.preemption.surplus import NO_SURPLUS, Surplus
 from tests.builders import NOW, at, make_core_node, make_gang, make_record
 from tests.one_queue import plan, starved
 from tests.unit.core.scheduling.clusters import KNOWN, WHERES, Known

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import HOSTNAME, LabelOperator, LabelRequirement, Node
-from dispatcher.core.model.pod_terms import PodSort, PodTerm, TermIndex
-from dispatcher.core.model.pods import Pod, PodPhase
+from dispatcher.core.model.clusters.nodes import HOSTNAME, LabelOperator, LabelRequirement, Node
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.pod_terms import PodSort, PodTerm, TermIndex
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
+from dispatcher.core.scheduling.queued.pending_queue import PendingQueue
 from tests.builders import make_record
 
 TERMS = 64

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.gangs.gang import PodSet
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.placement.node_room import NodeGroups, Places, Room
 

@@ -10,10 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from dispatcher.core.model.failures import Failure
-from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
-from dispatcher.core.model.nodes import Node, Taint, Toleration
-from dispatcher.core.model.pods import Gate, Pod, PodPhase
+from dispatcher.core.model.clusters.nodes import Node, Taint, Toleration
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet, Spread
+from dispatcher.core.model.gangs.pods import Gate, Pod, PodPhase
+from dispatcher.core.model.records.failures import Failure
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import node_ledger
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.ordering import effective_priority, in_order
 from dispatcher.core.queues.queue import Order, Queue, Quota
-from dispatcher.core.scheduling.cycle.ordering import effective_priority, in_order
 from dispatcher.core.scheduling.sharing.recent_use import WeightedUse, counted_resources, recent_use
 from tests.builders import CREATED, NOW, at, make_record
 

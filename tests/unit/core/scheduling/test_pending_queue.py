@@ -13,9 +13,7 @@ from msgspec.structs import replace
 from dispatcher.api.selector import parse_selector
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import queue_changes
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.incremental import run
-from dispatcher.core.model.nodes import (
+from dispatcher.core.model.clusters.nodes import (
     HOSTNAME,
     LabelOperator,
     LabelRequirement,
@@ -23,21 +21,23 @@ from dispatcher.core.model.nodes import (
     Taint,
     Toleration,
 )
-from dispatcher.core.model.pod_terms import PodSort, PodTerm
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.record import Change, Phase, Record
-from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.pod_terms import PodSort, PodTerm
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
+from dispatcher.core.model.incremental import run
+from dispatcher.core.model.records.record import Change, Phase, Record
+from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.ordering import in_order
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle.gang_class import key_of
-from dispatcher.core.scheduling.cycle.ordering import in_order
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills, Running
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.fit.cluster_room import ClusterRoom
 from dispatcher.core.scheduling.fit.fit import Fit
+from dispatcher.core.scheduling.queued.gang_class import key_of
 from tests import sweeps
 from tests.builders import at, make_core_node, make_gang, make_record, make_snapshot, make_snapshots
 from tests.one_queue import OneQueue, cycle_over, outcomes_in, rules, starved

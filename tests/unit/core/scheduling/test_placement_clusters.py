@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Pending, Record
-from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records.record import Pending, Record
+from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements, Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, NotEvaluated, Outcome, Placed, Waiting

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
-from dispatcher.core.model.nodes import HOSTNAME, Node, NodeRequirements
-from dispatcher.core.model.pending_reasons import INSUFFICIENT, LARGER_THAN_CLUSTER, NOT_DECIDED
-from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.clusters.nodes import HOSTNAME, Node, NodeRequirements
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet, Spread
+from dispatcher.core.model.records.pending_reasons import INSUFFICIENT, LARGER_THAN_CLUSTER, NOT_DECIDED
+from dispatcher.core.model.records.record import Pending, Record
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
-from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
-from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.record import Record
-from dispatcher.core.model.requirements import ANYWHERE
+from dispatcher.core.model.clusters.nodes import Node, NodeRequirements, Taint, Toleration
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet, Spread
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
+from dispatcher.core.model.records.record import Record
+from dispatcher.core.model.records.requirements import ANYWHERE
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, Outcome, Placed, Waiting

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import queue_changes
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.ordering import in_order
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cycle.ordering import in_order
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, NotEvaluated, Placed, Waiting
 from tests.builders import at, make_gang, make_record, make_snapshot, make_snapshots
 from tests.one_queue import plan, starved

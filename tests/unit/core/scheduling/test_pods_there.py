@@ -17,11 +17,17 @@ from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.growth import admissible, count_of, growth_of, pods_soon, taken_soon
 from dispatcher.core.model import incremental
-from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
-from dispatcher.core.model.nodes import HOSTNAME, LabelOperator, LabelRequirement, Node, NodeRequirements
-from dispatcher.core.model.pod_terms import PodSort, PodTerm
-from dispatcher.core.model.pods import Gate, Pod, PodPhase
-from dispatcher.core.model.record import Growth, Phase, Record
+from dispatcher.core.model.clusters.nodes import (
+    HOSTNAME,
+    LabelOperator,
+    LabelRequirement,
+    Node,
+    NodeRequirements,
+)
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet, Spread
+from dispatcher.core.model.gangs.pod_terms import PodSort, PodTerm
+from dispatcher.core.model.gangs.pods import Gate, Pod, PodPhase
+from dispatcher.core.model.records.record import Growth, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue as QueueDeclaration
@@ -36,7 +42,7 @@ from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.fit.fit import Shortfall, fit, fits, fits_in_empty
 from dispatcher.core.scheduling.growth.grants import GrantFacts, Growing, decide_in_steps
 from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
-from dispatcher.core.scheduling.sharing.surplus import surplus_of
+from dispatcher.core.scheduling.preemption.surplus import surplus_of
 from tests.builders import at, attempt_of, make_record, make_snapshots
 from tests.one_queue import OneQueue, plan
 

@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.api.potential import NodePool, OnPotential, PotentialNodes
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet, Spread
-from dispatcher.core.model.nodes import HOSTNAME, Node, Taint, Toleration
-from dispatcher.core.model.pending_reasons import INSUFFICIENT, LARGER_THAN_CLUSTER, NEEDS_POTENTIAL
-from dispatcher.core.model.pod_terms import PodSort
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.potential import MOST_NODES, PotentialPool, Trust, in_words, pools_of
+from dispatcher.api.clusters.potential import NodePool, OnPotential, PotentialNodes
+from dispatcher.core.model.clusters.nodes import HOSTNAME, Node, Taint, Toleration
+from dispatcher.core.model.clusters.potential import MOST_NODES, PotentialPool, Trust, in_words, pools_of
+from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet, Spread
+from dispatcher.core.model.gangs.pod_terms import PodSort
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
 from dispatcher.core.model.quantity import QuantityError
+from dispatcher.core.model.records.pending_reasons import INSUFFICIENT, LARGER_THAN_CLUSTER, NEEDS_POTENTIAL
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode

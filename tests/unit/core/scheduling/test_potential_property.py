@@ -8,10 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
-from dispatcher.core.model.nodes import HOSTNAME, Node, Taint
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.potential import PotentialPool, is_potential, pool_of
+from dispatcher.core.model.clusters.nodes import HOSTNAME, Node, Taint
+from dispatcher.core.model.clusters.potential import PotentialPool, is_potential, pool_of
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet, Spread
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.fit.fit import fit

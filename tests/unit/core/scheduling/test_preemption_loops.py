@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.scheduling.sharing.loops import Circle, Preempted, by_victim, closed_circle
+from dispatcher.core.scheduling.preemption.loops import Circle, Preempted, by_victim, closed_circle
 
 
 def preempted(*pairs: str) -> list[Preempted]:

@@ -8,26 +8,26 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from dispatcher.api.provisioning import ProvisioningClass
+from dispatcher.api.clusters.provisioning import ProvisioningClass
 from dispatcher.core.lifecycle import provisioning
-from dispatcher.core.model.gang import Assignment, Gang, PodSet
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pending_reasons import PROVISIONING_FAILED
-from dispatcher.core.model.record import Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.records.pending_reasons import PROVISIONING_FAILED
+from dispatcher.core.model.records.record import Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim, StopPolicy, WithinQueue
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
+from dispatcher.core.scheduling.cycle.cycle import Drained, QueueCycle, QueueFacts, QueueOutcome
 from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.cycle.recheck import still_fitting
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot, rejection
 from dispatcher.core.scheduling.fit.fit import Shortfall, fit, fit_in_both, fits, shortfall_in_empty
-from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts, QueueOutcome
+from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.sharing.gangs import active_gang
-from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from tests.builders import at, make_awaiting, make_record
 from tests.one_queue import plan
 

@@ -8,13 +8,13 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from dispatcher.core.model.record import Borrower, Pending, QuotaSummary
+from dispatcher.core.model.records.record import Borrower, Pending, QuotaSummary
 from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.scheduling.cycle.cycle import MOST_NAMED, Drained
 from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Placed, Waiting
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
-from dispatcher.core.scheduling.sharing.cycle import MOST_NAMED, Drained
 from tests.unit.core.scheduling.queue_answers import answer_of
 
 Json = dict[str, Any]

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.model.pending_reasons import LACKS_QUOTA
-from dispatcher.core.model.record import Pending
+from dispatcher.core.model.records.pending_reasons import LACKS_QUOTA
+from dispatcher.core.model.records.record import Pending
+from dispatcher.core.scheduling.cycle.cycle import Drained, QueueOutcome, QueueShare
 from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
+from dispatcher.core.scheduling.cycle.refusals import MOST_BORROWERS
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
-from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, QueueShare
-from dispatcher.core.scheduling.sharing.refusals import MOST_BORROWERS
 from tests import sweeps
 from tests.unit.core.queues.naive_quota import NaiveForest
 from tests.unit.core.scheduling.queue_answers import answer_of

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dispatcher.core.queues.queue import Access, Queue, QueueingStrategy
+from dispatcher.core.scheduling.cycle.cycle import Drained, QueueOutcome
 from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
-from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
-from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome
+from dispatcher.core.scheduling.queued.pending_queue import PendingQueue
 from tests import sweeps
 from tests.builders import at, make_gang, make_record, make_snapshots
 from tests.one_queue import Cycles

@@ -8,23 +8,23 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import removal, run_changes
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
 from dispatcher.core.model.incremental import run
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.record import Attempt, Growth, Phase
+from dispatcher.core.model.records.record import Attempt, Growth, Phase
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.cycle.cycle import QueueCycle, QueueFacts
 from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Waiting
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.explain.world_facts import RunningGang
 from dispatcher.core.scheduling.fit.backfill import Running
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.sharing.account_report import QueueReport
-from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueFacts
+from dispatcher.core.scheduling.preemption.account_report import QueueReport
+from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.sharing.gangs import active_gang, set_aside
-from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from tests import sweeps
 from tests.builders import at, make_core_node, make_gang, make_record
 from tests.unit.core.scheduling.queue_answers import answer_of

@@ -16,12 +16,12 @@ import yaml
 from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import queue_changes
-from dispatcher.core.model import pending_reasons
-from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.records import pending_reasons
+from dispatcher.core.model.records.record import Pending, Record
+from dispatcher.core.scheduling.cycle.news import ClassRefused, Unplaced, is_news, outcome_of
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, Waiting
-from dispatcher.core.scheduling.cycle.refused import Refused
-from dispatcher.core.scheduling.sharing.news import ClassRefused, Unplaced, is_news, outcome_of
-from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
+from dispatcher.core.scheduling.fit.refused import Refused
+from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
 from tests import sweeps
 from tests.builders import NOW, make_record
 from tests.unit.core.scheduling.queue_simulation import Simulation

@@ -14,26 +14,26 @@ from msgspec.structs import replace
 from dispatcher.controller.scheduling.queue_cycles import changes_of
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.model.incremental import run
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.queues.forest import Forest
+from dispatcher.core.queues.ordering import is_eligible
 from dispatcher.core.queues.queue import StopPolicy
-from dispatcher.core.scheduling.cycle.ordering import is_eligible
-from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
-from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
-from dispatcher.core.scheduling.explain.scenario import parse_scenario
-from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
-from dispatcher.core.scheduling.fit.backfill import Backfills
-from dispatcher.core.scheduling.sharing.cycle import (
+from dispatcher.core.scheduling.cycle.cycle import (
     Drained,
     QueueCycle,
     QueueFacts,
     QueueOutcome,
     outcomes_of,
 )
+from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
+from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules, next_change
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
+from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
+from dispatcher.core.scheduling.fit.backfill import Backfills
+from dispatcher.core.scheduling.preemption.surplus import in_parts
+from dispatcher.core.scheduling.queued.pending_queue import PendingQueue
+from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules, next_change
-from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
-from dispatcher.core.scheduling.sharing.surplus import in_parts
 from tests.builders import NOW, make_record
 from tests.unit.core.scheduling.queue_worlds import add_surplus, random_document
 

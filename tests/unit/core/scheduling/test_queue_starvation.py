@@ -37,13 +37,13 @@ from msgspec.structs import replace
 
 from dispatcher.core.model.incremental import Steps, run
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.cycle.cycle import QueueCycle, QueueOutcome, outcomes_of
 from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
-from dispatcher.core.scheduling.cycle.pending_queue import Changes
+from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
-from dispatcher.core.scheduling.sharing.cycle import QueueCycle, QueueOutcome, outcomes_of
+from dispatcher.core.scheduling.queued.pending_queue import Changes
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Part
-from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.sharing.search import Search
 from tests.unit.core.queues.naive_quota import NaiveForest
 from tests.unit.core.scheduling.queue_answers import decision_of

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dispatcher.controller.scheduling.scheduler import change_of
-from dispatcher.core.model.gang import Gang, PodSet, Spread
-from dispatcher.core.model.nodes import HOSTNAME, LabelOperator, LabelRequirement, Node
-from dispatcher.core.model.pod_terms import PodSort, PodTerm, TermIndex
-from dispatcher.core.model.pods import Pod, PodPhase
-from dispatcher.core.model.record import Record
+from dispatcher.core.model.clusters.nodes import HOSTNAME, LabelOperator, LabelRequirement, Node
+from dispatcher.core.model.gangs.gang import Gang, PodSet, Spread
+from dispatcher.core.model.gangs.pod_terms import PodSort, PodTerm, TermIndex
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
+from dispatcher.core.model.gangs.term_bounds import MOST_OF_GANGS, MOST_OF_PODS, Breadth
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.model.term_bounds import MOST_OF_GANGS, MOST_OF_PODS, Breadth
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.queued_terms import QueuedTerms, followed_by
 from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
-from dispatcher.core.scheduling.sharing.queued_gangs import QueueClassKey, QueuedGangs
+from dispatcher.core.scheduling.queued.queued_gangs import QueueClassKey, QueuedGangs
 from tests import sweeps
 from tests.builders import NOW, at, make_gang, make_record, make_snapshots
 from tests.one_queue import OneQueue

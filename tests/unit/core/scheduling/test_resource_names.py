@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.pods import Pod, PodPhase
+from dispatcher.core.model.clusters.nodes import Node
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
 from dispatcher.core.model.resources import NOTHING, WELL_KNOWN, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.node_rows import Load, NodeRows

@@ -12,15 +12,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.api.potential import OnPotential
+from dispatcher.api.clusters.potential import OnPotential
 from dispatcher.api.selector import parse_selector
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
-from dispatcher.core.model.potential import PotentialPool, Trust
+from dispatcher.core.model.clusters.nodes import Node, NodeRequirements, Taint, Toleration
+from dispatcher.core.model.clusters.potential import PotentialPool, Trust
+from dispatcher.core.model.gangs.gang import Gang, PodSet
 from dispatcher.core.model.quantity import resource_amounts
-from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.record import Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.core.queues.queue import Queue, Quota, Sharing
 from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Impossible, Waiting

@@ -11,21 +11,21 @@ from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model import incremental
-from dispatcher.core.model.gang import Assignment, Gang, PodSet
-from dispatcher.core.model.nodes import HOSTNAME, Node
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.clusters.nodes import HOSTNAME, Node
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Preemption, Queue, QueueingStrategy, Quota, Reclaim
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle.cycle import Drained, QueueOutcome, outcomes_of
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, NotEvaluated, Placed, Preempting, Waiting
-from dispatcher.core.scheduling.cycle.pending_queue import Changes
-from dispatcher.core.scheduling.cycle.search_budget import CHEAP, SearchBudget
+from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.sharing.cycle import Drained, QueueOutcome, outcomes_of
+from dispatcher.core.scheduling.fit.search_budget import CHEAP, SearchBudget
+from dispatcher.core.scheduling.queued.pending_queue import Changes
+from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
-from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
-from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from tests.builders import at, attempt_of, make_record
 from tests.one_queue import OneQueue
 

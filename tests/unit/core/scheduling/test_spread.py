@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet, Spread
-from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
-from dispatcher.core.model.pods import Pod, PodPhase
+from dispatcher.core.model.clusters.nodes import Node, NodeRequirements, Taint, Toleration
+from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet, Spread
+from dispatcher.core.model.gangs.pods import Pod, PodPhase
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.fit.fit import Shortfall, fit, fits

@@ -13,27 +13,27 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.controller.scheduling.scheduler import change_of
-from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.gangs.gang import Gang
 from dispatcher.core.model.incremental import run
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import Order, Preemption, Queue, QueueingStrategy, Quota, WithinQueue
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
-from dispatcher.core.scheduling.cycle.pending_queue import PendingQueue
-from dispatcher.core.scheduling.fit.backfill import Backfills
-from dispatcher.core.scheduling.fit.cluster_room import ClusterRoom
-from dispatcher.core.scheduling.fit.fit import Fit
-from dispatcher.core.scheduling.sharing.cycle import (
+from dispatcher.core.scheduling.cycle.cycle import (
     Drained,
     QueueCycle,
     QueueFacts,
     QueueOutcome,
     outcomes_of,
 )
+from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
+from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
+from dispatcher.core.scheduling.fit.backfill import Backfills
+from dispatcher.core.scheduling.fit.cluster_room import ClusterRoom
+from dispatcher.core.scheduling.fit.fit import Fit
+from dispatcher.core.scheduling.queued.pending_queue import PendingQueue
+from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.queue_planner import QueuePlanner, QueueRules
-from dispatcher.core.scheduling.sharing.queued_gangs import QueuedGangs
 from tests.builders import at, make_record
 from tests.unit.core.scheduling.test_affected_classes import FullClusters, gang_with, hub, ledger_of, using
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.growth import SurplusPod, slices_of
-from dispatcher.core.model.pods import Gate, Pod, PodPhase
+from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.growth import SurplusPod, slices_of
+from dispatcher.core.model.gangs.pods import Gate, Pod, PodPhase
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 

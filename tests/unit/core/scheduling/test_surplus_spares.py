@@ -13,14 +13,15 @@ import yaml
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account, below_common_ancestor, common_length
 from dispatcher.core.queues.queue import Sharing
+from dispatcher.core.scheduling.cycle.cycle import QueueCycle
 from dispatcher.core.scheduling.cycle.outcomes import Preempting
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
-from dispatcher.core.scheduling.sharing import dominant_share, spared
-from dispatcher.core.scheduling.sharing.cycle import QueueCycle
+from dispatcher.core.scheduling.preemption import spared
+from dispatcher.core.scheduling.preemption.victims import may_preempt
+from dispatcher.core.scheduling.sharing import dominant_share
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
 from dispatcher.core.scheduling.sharing.search import Trial, uses_any
-from dispatcher.core.scheduling.sharing.victims import may_preempt
 from tests.unit.core.scheduling.queue_answers import answer_of
 from tests.unit.core.scheduling.queue_worlds import GPU, SHARINGS, bind, free_amounts
 

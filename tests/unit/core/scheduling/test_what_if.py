@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.model.gang import PodSet
-from dispatcher.core.model.nodes import HOSTNAME, Node, NodeRequirements, Taint, Toleration
+from dispatcher.core.model.clusters.nodes import HOSTNAME, Node, NodeRequirements, Taint, Toleration
+from dispatcher.core.model.gangs.gang import PodSet
 from dispatcher.core.model.quantity import ALLOWED
-from dispatcher.core.model.record import Record
-from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.records.record import Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, NotEvaluated, Placed, Waiting

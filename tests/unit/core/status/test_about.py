@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.record_change import with_failure
-from dispatcher.core.model.pods import PodFailure
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.gangs.pods import PodFailure
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.status.about import LONGEST
 from dispatcher.core.status.conditions import Shown, project
 from tests.builders import WAITS, at, make_blocked, make_failed_run, make_failing_run, make_record

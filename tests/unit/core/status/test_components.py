@@ -9,7 +9,7 @@ import pytest
 from dispatcher.api.conditions import ComponentsPhase
 from dispatcher.core.intake import namespace_bounds
 from dispatcher.core.lifecycle import queue_changes, removal
-from dispatcher.core.model.record import NotedIssue, Phase, Record
+from dispatcher.core.model.records.record import NotedIssue, Phase, Record
 from dispatcher.core.status.components import PHASES, component_status
 from dispatcher.core.status.conditions import Shown, project
 from dispatcher.core.status.phases import phase_in

@@ -14,14 +14,14 @@ from dispatcher.api.conditions import OUR_TYPES, ConditionType, State
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.record_change import new_condition, with_failure
 from dispatcher.core.model.clock import timestamp
-from dispatcher.core.model.gang import Assignment, Gang
-from dispatcher.core.model.growth import GrowthRequest
-from dispatcher.core.model.pods import PodCounts, PodFailure
-from dispatcher.core.model.record import Borrower, NotedIssue, Pending, Phase, QuotaSummary, Record
-from dispatcher.core.model.requirements import Rejection
+from dispatcher.core.model.gangs.gang import Assignment, Gang
+from dispatcher.core.model.gangs.growth import GrowthRequest
+from dispatcher.core.model.gangs.pods import PodCounts, PodFailure
+from dispatcher.core.model.records.record import Borrower, NotedIssue, Pending, Phase, QuotaSummary, Record
+from dispatcher.core.model.records.requirements import Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.sharing.cycle import MOST_NAMED
-from dispatcher.core.scheduling.sharing.refusals import MOST_BORROWERS
+from dispatcher.core.scheduling.cycle.cycle import MOST_NAMED
+from dispatcher.core.scheduling.cycle.refusals import MOST_BORROWERS
 from dispatcher.core.status.conditions import MOST_OF_OTHERS, Shown, conditions_of_others, project
 from tests.builders import (
     NOW,

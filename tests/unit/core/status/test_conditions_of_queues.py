@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
-from dispatcher.core.model import pending_reasons
-from dispatcher.core.model.pending_reasons import LACKS_QUOTA
-from dispatcher.core.model.record import Borrower, Pending, Phase, QuotaSummary, Record
-from dispatcher.core.model.requirements import Rejection
+from dispatcher.core.model.records import pending_reasons
+from dispatcher.core.model.records.pending_reasons import LACKS_QUOTA
+from dispatcher.core.model.records.record import Borrower, Pending, Phase, QuotaSummary, Record
+from dispatcher.core.model.records.requirements import Rejection
 from dispatcher.core.status.conditions import Shown, project
 from tests.builders import WAITS, at, make_blocked, make_drained, make_evicted, make_preempted, make_record
 

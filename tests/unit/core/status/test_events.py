@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Transition
-from dispatcher.core.model.preemption import Reason
-from dispatcher.core.model.record import Change, Phase
+from dispatcher.core.model.records.preemption import Reason
+from dispatcher.core.model.records.record import Change, Phase
 from dispatcher.core.status.events import UserEvent, user_event_of, warnings_event_of
 from tests.builders import (
     WAITS,

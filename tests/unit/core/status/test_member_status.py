@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.core.model import pending_reasons
+from dispatcher.core.model.records import pending_reasons
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.core.status.clusters import (

@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.core.model import incremental
-from dispatcher.core.model.gang import Gang, PodSet, Spread
-from dispatcher.core.model.nodes import (
+from dispatcher.core.model.clusters.nodes import (
     LabelOperator,
     LabelRequirement,
     Node,
@@ -18,7 +17,8 @@ from dispatcher.core.model.nodes import (
     NodeTerm,
     Taint,
 )
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.gangs.gang import Gang, PodSet, Spread
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.capacity.node_snapshot import Place

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.core.model import incremental
-from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Pending, Phase, Record
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.records.record import Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue, read_dispatch_queue
 from dispatcher.core.queues.queue import Queue

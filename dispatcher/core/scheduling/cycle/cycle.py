@@ -1,0 +1,872 @@
+"""One scheduling cycle over all queues and clusters: a pure function of the gangs, the queues and the snapshots.
+
+The cycle works on two states: now, with every gang that holds capacity, and later, without the gangs that leave. First
+it drains stopped queues, then it decides for starved gangs, then for all others in turn (`turns`). A gang is dispatched
+if it has quota and room both now and later; it waits if it has both later only; else victims are sought (`victims`),
+which leave, and the gang gets their capacity later. So what one gang is promised no other takes, and nobody is
+preempted for what is being released anyway.
+
+Without declared queues there is one queue `default` without limits, and no answer names it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final, Self, TypeGuard
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from dispatcher.api.selector import Selector
+from dispatcher.core.model import incremental
+from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment
+from dispatcher.core.model.incremental import Steps
+from dispatcher.core.model.records.failures import UNDECIDED_BY_ERROR, Failure
+from dispatcher.core.model.records.pending_reasons import (
+    AWAITING_RELEASE,
+    ENDS_WITH_OTHERS,
+    INSUFFICIENT,
+    INSUFFICIENT_QUOTA,
+    PREEMPTED_TOO_OFTEN,
+    RESERVED,
+)
+from dispatcher.core.model.records.record import Pending, Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.access import take
+from dispatcher.core.queues.forest import Forest, Place
+from dispatcher.core.queues.queue import QueueingStrategy, Sharing, StopPolicy
+from dispatcher.core.scheduling.cycle.news import ClassRefused, NewOutcome, Unplaced, is_news, outcome_of
+from dispatcher.core.scheduling.cycle.outcomes import (
+    Impossible,
+    NotEvaluated,
+    Outcome,
+    Placed,
+    Preempting,
+    Waiting,
+)
+from dispatcher.core.scheduling.cycle.refusals import Refusals
+from dispatcher.core.scheduling.cycle.standing_refusals import RefusedClasses, StandingRefusals
+from dispatcher.core.scheduling.cycle.turns import Turns
+from dispatcher.core.scheduling.fit.backfill import Backfills, Sites
+from dispatcher.core.scheduling.fit.backfill_reservation import Reservation, noted, noted_quota
+from dispatcher.core.scheduling.fit.cluster_filters import (
+    ClusterSnapshot,
+    score,
+    score_of_request,
+)
+from dispatcher.core.scheduling.fit.cluster_room import ClusterRoom
+from dispatcher.core.scheduling.fit.refused import (
+    ClusterShortfall,
+    Refused,
+    why_no_other,
+    why_no_request,
+)
+from dispatcher.core.scheduling.fit.search_budget import STEPS_OF_TRIAL, SearchBudget, steps_so_far
+from dispatcher.core.scheduling.preemption.failed_searches import FailedSearches
+from dispatcher.core.scheduling.preemption.surplus import by_gang, split, with_surplus
+from dispatcher.core.scheduling.preemption.victims import Victims, VictimSearch
+from dispatcher.core.scheduling.queued.cluster_answers import Acceptance, ClusterAnswers, requested
+from dispatcher.core.scheduling.queued.queued_gangs import QueueClass, QueuedGangs
+from dispatcher.core.scheduling.queued.room_classes import Leaving
+from dispatcher.core.scheduling.sharing import division, dominant_share
+from dispatcher.core.scheduling.sharing.division import Shares
+from dispatcher.core.scheduling.sharing.gangs import (
+    ActiveGang,
+    PendingGang,
+    RecentUse,
+    charged_in,
+    leaving_by_cluster,
+    rank,
+)
+from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger, now_and_later
+from dispatcher.core.scheduling.sharing.quota_reservations import (
+    NO_QUOTA_RESERVATIONS,
+    QuotaReservations,
+    is_late,
+    is_starved,
+    renew_quota,
+)
+from dispatcher.core.scheduling.sharing.search import victim_order
+from dispatcher.text import counted
+
+MOST_NAMED: Final = 10
+"""Victims that the pending reason of their preemptor names."""
+
+_AFTER_RELEASE: Final = "fits once gangs that are leaving have released their capacity"
+
+
+class Drained(Struct, frozen=True):
+    """The gangs of a drained queue, which are evicted."""
+
+    queue: str
+    gangs: tuple[ActiveGang, ...]
+
+
+QueueOutcome = Outcome | Drained
+QueueNews = NewOutcome | Drained
+
+
+def outcomes_of(news: Iterable[QueueNews]) -> list[QueueOutcome]:
+    """The outcomes with their messages."""
+    return [each if isinstance(each, Drained) else outcome_of(each) for each in news]
+
+
+class QueueFacts(Struct, frozen=True):
+    """The facts of a cycle besides the clusters. `namespaces` are the labels of each namespace.
+
+    `reservations` are the backfill reservations of capacity by uid, and `quota` those of quota; without the first, new
+    ones begin.
+    """
+
+    forest: Forest
+    queued: QueuedGangs
+    active: Sequence[ActiveGang]
+    now: datetime
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    usage: RecentUse = field(default_factory=dict)
+    reservations: Mapping[str, Reservation] | None = None
+    quota: QuotaReservations = NO_QUOTA_RESERVATIONS
+
+
+class QueueShare(Struct, frozen=True):
+    """The use of one valid queue before any decision, without the gangs that leave.
+
+    `share` is None unless the sharing is DominantShare and the share is finite; `is_infinite` says that it is not.
+    """
+
+    used: Mapping[str, int]
+    share: int | None = None
+    is_infinite: bool = False
+    fair: Mapping[str, int] | None = None
+
+
+class QueueCycle:
+    """One cycle. Only one of `run`, `run_in_steps` and `news_in_steps` may be called, once.
+
+    With `failed`, a search for victims is not made again if an equal one failed, which gives the same outcomes. With
+    `backfills`, the reservations of the last cycle are renewed, whatever the facts have. A class is refused if the
+    decision about it raises an exception before it changes anything; these are the `failures`. With a `budget`, gangs
+    beyond it have no outcome.
+    """
+
+    def __init__(
+        self,
+        facts: QueueFacts,
+        snapshots: Mapping[str, ClusterSnapshot],
+        failed: FailedSearches | None = None,
+        beginning: _Beginning | None = None,
+        backfills: Backfills | None = None,
+        budget: SearchBudget | None = None,
+    ) -> None:
+        self._budget = budget
+        self.failures: list[Failure] = []
+        self._trials = 0
+        """The steps of all searches for victims so far."""
+        self._is_changing = False
+        """True while accounts, rooms or a search are changed for a gang: then an exception ends the cycle."""
+        begun = beginning or incremental.run(_begin(facts, snapshots, StandingRefusals()))
+        self.failures += begun.failures
+        self._facts = facts
+        self._forest = facts.forest
+        self._snapshots = snapshots
+        self._ledger, self._later, self._parts, self._shares = (
+            begun.ledger,
+            begun.later,
+            begun.parts,
+            begun.shares,
+        )
+        self._active: dict[str, list[ActiveGang]] = {}
+        for gang in begun.active:
+            if not gang.is_leaving:
+                for leaf in gang.leaves:
+                    self._active.setdefault(leaf, []).append(gang)
+        self._standing = begun.standing
+        states = begun.standing.states
+        self._rooms = {
+            name: ClusterRoom(snapshots[name], begun.leaving.get(name, ()), states.begun(name), states.after)
+            for name in sorted(snapshots)
+        }
+        self._kept = begun.kept
+        """The refusals of the last cycle that stand, as long as the room is the same when their classes have a turn."""
+        self._refused: RefusedClasses = {}
+        self._are_rooms_as_begun = True
+        self._clusters = ClusterAnswers(facts.forest, facts.queued, snapshots, self._rooms)
+        if failed is not None:
+            failed.begin(self._later.forest, self._active, self._shares, facts.now)
+        self._search = VictimSearch(self._later, self._rooms, self._active, self._shares, facts.now, failed)
+        self._turns = Turns(facts.queued, self._later, self._shares, facts.usage, facts.now, begun.kept)
+        self._heads: dict[str, Record] = {}
+        self._open: set[str] = set()
+        """The queues without a head so far that take gangs, of those where only clusters decide."""
+        self._has_strict = any(each.strategy is QueueingStrategy.STRICT_FIFO for each in self._forest.leaves)
+        self._stopped: set[str] = set()
+        """The strict leaves that stop at a gang that the budget leaves out: those behind it are left out, too."""
+        self._answers = Refusals(
+            facts.forest, self._ledger, facts.namespaces, self._heads, has_members=self._clusters.has_members
+        )
+        self._outcomes: list[QueueNews | ClassRefused] = []
+        self._decided: set[str] = set()
+        is_fresh = backfills is None and facts.reservations is None
+        self._backfills = Backfills() if is_fresh else backfills
+        self._without_room: set[str] = set()
+        self._reservations: Mapping[str, Reservation] = facts.reservations or {}
+        self._quota = facts.quota
+
+    @classmethod
+    def begin_in_steps(
+        cls,
+        facts: QueueFacts,
+        snapshots: Mapping[str, ClusterSnapshot],
+        failed: FailedSearches | None = None,
+        backfills: Backfills | None = None,
+        budget: SearchBudget | None = None,
+        standing: StandingRefusals | None = None,
+    ) -> Steps[Self]:
+        """The cycle of these facts."""
+        beginning = yield from _begin(facts, snapshots, standing or StandingRefusals())
+        return cls(facts, snapshots, failed, beginning, backfills, budget)
+
+    def run(self) -> list[QueueOutcome]:
+        """All steps of `run_in_steps` at once."""
+        return incremental.run(self.run_in_steps())
+
+    def run_in_steps(self) -> Steps[list[QueueOutcome]]:
+        """The outcomes in the order of the decisions: one for each queued gang, and one for each drained queue."""
+        yield from self._decide_all()
+        found: list[QueueOutcome] = []
+        for outcome in self._outcomes:
+            if isinstance(outcome, ClassRefused):
+                uids = (uid for _, uid in outcome.class_.in_order(self._facts.now, self._decided))
+                found += [outcome_of(outcome.outcome(self._facts.queued.record(uid))) for uid in uids]
+                yield
+            else:
+                found += outcomes_of([outcome])
+        return found
+
+    def news_in_steps(self) -> Steps[list[QueueNews]]:
+        """The outcomes that change a record, and those of drained queues, in the order of the decisions."""
+        yield from self._decide_all()
+        found: list[QueueNews] = []
+        for outcome in self._outcomes:
+            if not isinstance(outcome, ClassRefused):
+                found += [outcome] if is_news(outcome) else []
+                continue
+            for part in incremental.in_parts(outcome.news()):
+                undecided = (uid for uid in part if uid not in self._decided)
+                found += [outcome.outcome(self._facts.queued.record(uid)) for uid in undecided]
+                yield
+        return found
+
+    def _decide_all(self) -> Steps[None]:
+        self._drain()
+        if self._outcomes:
+            yield from self._note_other_room()
+        queued, now = self._facts.queued, self._facts.now
+        late = [queued.gang(uid) for uid, each in queued.blocked.items() if is_late(each, self._forest, now)]
+        late.sort(key=lambda each: rank(each, now))
+        late = [each for each in late if self._is_asked(each)]
+        yield from self._renew_reservations(late)
+        starved = [each for each in late if is_starved(each.record, self._forest, now)]
+        waiting: list[PendingGang] = []
+        for gang in starved:
+            if not (self._has_reservation(gang.uid) or self._admits(gang)):
+                continue  # those before it cost more than was expected
+            outcome = self._add(gang, (yield from self._decide(gang)), is_starved=True)
+            self._turns.take(gang)
+            is_waiting = isinstance(outcome, Waiting) or (
+                isinstance(outcome, Unplaced) and outcome.refused.may_fit_later
+            )
+            waiting += [gang] if is_waiting else []
+            yield
+        yield from self._reserve_for_displaced(waiting)
+        if starved:
+            yield from self._note_other_room()
+        while (gang_in_turn := (yield from self._turns.next_in_steps())) is not None:
+            class_ = queued.class_of(gang_in_turn.uid)
+            if not self._stopped.isdisjoint(gang_in_turn.leaves) or not self._admits(gang_in_turn):
+                self._stop_at(gang_in_turn)
+                self._turns.drop(class_)  # nothing is known of its class, so a following cycle decides it
+                yield
+                continue
+            decided = yield from self._decide(gang_in_turn)
+            outcome = self._add(gang_in_turn, decided, is_starved=False)
+            if self._is_for_class(outcome, class_):
+                self._turns.drop(class_)
+                refused = ClassRefused.by(outcome, class_)
+                if len(class_) > 1:
+                    self._outcomes.append(refused)
+                if (
+                    isinstance(refused.answer, Unplaced)
+                    and self._are_rooms_as_begun
+                    and self._standing.may_stand(class_)
+                ):
+                    self._refused[class_] = refused.answer
+            else:
+                self._turns.take(gang_in_turn)
+                self._refuse_behind(outcome, class_)
+            if self._is_changing and self._are_rooms_as_begun:
+                yield from self._note_other_room()
+            yield
+        yield from self._standing.end(self._refused, self._kept, self._snapshots, self._dispatched_to)
+
+    def _refuse_behind(self, outcome: NewOutcome, class_: QueueClass) -> None:
+        """Refuse all that are behind the head of a strict queue at once, if no other queue or rule counts for them."""
+        is_head = isinstance(outcome, Waiting | Unplaced) and outcome.is_head
+        if not (is_head and class_.key.is_by_clusters):
+            return
+        for place in self._strict_places(class_.key.leaves):
+            answer = self._answers.behind(outcome.record, place)
+            classes = self._turns.drop_queue(place.name)
+            self._outcomes += [ClassRefused(each, answer) for each in classes if answer is not None]
+
+    def _note_other_room(self) -> Steps[None]:
+        """There is other room from now on: let classes whose refusals stand have a turn again, if it is not over."""
+        self._are_rooms_as_begun = False
+        for part in incremental.in_parts(list(self._kept)):
+            for class_ in part:
+                if self._turns.wake(class_):
+                    del self._kept[class_]
+            yield
+
+    @property
+    def _dispatched_to(self) -> set[str]:
+        """The clusters to which the cycle dispatched gangs."""
+        return {room.name for room in self._rooms.values() if room.was_dispatched_to}
+
+    # --- the beginning -----------------------------------------------------------------------------------------
+
+    def shares(self) -> dict[str, QueueShare]:
+        """The use of each valid queue before any decision; to be asked before `run`."""
+        return dict(self._queue_shares())
+
+    def _queue_shares(self) -> Iterable[tuple[str, QueueShare]]:
+        for place in self._forest.places.values():
+            account = self._later.accounts[place.root]
+            used = dict(account.plain[place.name])
+            if place.sharing is Sharing.DOMINANT_SHARE:
+                share = dominant_share.share(account, self._later.forest, place.name)
+                yield place.name, QueueShare(used, share.shown, share.is_infinite)
+            elif place.sharing is Sharing.DIVISION:
+                yield place.name, QueueShare(used, fair=dict(self._shares[place.root].fair[place.name]))
+            else:
+                yield place.name, QueueShare(used)
+
+    def _drain(self) -> None:
+        # Not only leaves: a queue that got children may have gangs from before.
+        for place in self._later.forest.places.values():
+            if place.stop_policy is not StopPolicy.HOLD_AND_DRAIN:
+                continue
+            there = [each for each in self._active.get(place.name, ()) if each.uid not in self._search.gone]
+            gangs = tuple(each for each in there if not each.is_fixed and not each.is_surplus)
+            if gangs:
+                self._leave(gangs)
+                self._outcomes.append(Drained(place.name, gangs))
+
+    def _renew_reservations(self, late: Sequence[PendingGang]) -> Steps[None]:
+        """Renew the reservations for the gangs past the starvation bound, which are in order."""
+        backfills, now = self._backfills, self._facts.now
+        if backfills is None:
+            return
+        backfills.debts.forget_past(now)
+        taken = [each.record for each in late if self._answers.by_queues(each) is None]
+        for_quota = taken if self._forest.is_declared else []
+        rooms = Sites.of_clusters(self._snapshots, backfills.room.running)
+        self._quota = yield from renew_quota(
+            backfills,
+            for_quota,
+            self._later,
+            self._active,
+            now,
+            lambda record: self._has_room(record, rooms),
+            self._may_go,
+        )
+        yield from self._renew_rooms(
+            backfills, [each for each in taken if is_starved(each, self._forest, now)]
+        )
+
+    def _renew_rooms(self, backfills: Backfills, starved: Sequence[Record]) -> Steps[None]:
+        """Renew the reservations of capacity for the starved gangs; only a gang that waits for room begins one."""
+        starved = [each for each in starved if self._needs_room(each)]
+        if starved or backfills.room.reservations:
+            records = [self._on_own_clusters(each) for each in starved]
+            sites = Sites.of_clusters(self._snapshots, backfills.room.running)
+            sites = replace(sites, lacks_nothing_else=self._has_quota)
+            waiting = {each.uid for each in records if self._awaits_room(each, sites)}
+            yield from backfills.renew_room(records, sites, self._forest, self._facts.now, waiting)
+        self._reservations = backfills.room.reservations
+
+    def _reserve_for_displaced(self, waiting: Sequence[PendingGang]) -> Steps[None]:
+        """Begin reservations for the starved gangs that fitted a cluster until another one was placed there."""
+        displaced = [each for each in waiting if each.uid in self._without_room - self._reservations.keys()]
+        if self._backfills is None or not displaced:
+            return
+        yield from self._renew_rooms(self._backfills, [each.record for each in waiting])
+        for gang in displaced:
+            self._keep(gang)
+
+    def _may_go(self, record: Record) -> bool:
+        """True if some cluster of its queues accepts the gang, and would have room for it if it were empty."""
+        return self._asked(record, lambda: bool(self._clusters.accepting(PendingGang(record))))
+
+    def _awaits_room(self, record: Record, sites: Sites) -> bool:
+        """True if a gang has quota later, but for what is held back, and fits no cluster now."""
+        if not self._has_quota(record):
+            return False
+        return self._asked(record, lambda: not any(site.fits(record) for site in sites.of(record)))
+
+    def _asked(self, record: Record, question: Callable[[], bool]) -> bool:
+        """The answer about a gang before its decision, with the steps noted in the budget; False beyond the budget."""
+        budget = self._budget
+        if budget is None or not budget.needs_search(record):
+            return question()
+        has_place = self._has_reservation(record.uid) or budget.is_open(record)
+        if not (has_place or budget.admits(record)):
+            return False
+        before = steps_so_far(self._snapshots.values())
+        answer = question()
+        budget.note(record, steps_so_far(self._snapshots.values()) - before)
+        if not has_place:
+            budget.close(record)
+        return answer
+
+    def _has_quota(self, record: Record) -> bool:
+        """True if a gang has quota later, but for what is held back."""
+        demand, priority, leaves = record.gang.charged, record.priority, self._forest.queues_of(record.leaves)
+        return not any(self._later.lacking(leaf, demand, priority, but_for_holds=True) for leaf in leaves)
+
+    def _needs_room(self, record: Record) -> bool:
+        """False if the capacity of a gang is requested."""
+        return self._forest.class_of(record.leaves, record.gang) is None
+
+    def _has_room(self, record: Record, rooms: Sites) -> bool:
+        """True if a gang fits a cluster of its queues now, or needs none."""
+        if not self._needs_room(record):
+            return True
+        own = self._on_own_clusters(record)
+        return self._asked(own, lambda: any(site.fits(own) for site in rooms.of(own)))
+
+    def _on_own_clusters(self, record: Record) -> Record:
+        """The record with the clusters that its queues select as its own requirement."""
+        selected = self._forest.clusters_of(record.leaves)
+        if not selected.requirements:
+            return record
+        selector = Selector((*record.requirements.selector.requirements, *selected.requirements))
+        return replace(record, requirements=replace(record.requirements, selector=selector))
+
+    # --- one gang ----------------------------------------------------------------------------------------------
+
+    def _is_for_class(
+        self, outcome: QueueNews, class_: QueueClass
+    ) -> TypeGuard[Waiting | Impossible | NotEvaluated | Unplaced]:
+        """True if the outcome is a refusal of all gangs of the class; not the head's of a queue that stops there.
+
+        Where only clusters decide, the gangs of a class are of any priority, so some of them may be behind the head.
+        """
+        if not isinstance(outcome, Unplaced):  # as most are
+            if not isinstance(outcome, Waiting | Impossible | NotEvaluated):
+                return False
+            if outcome.pending.reason == AWAITING_RELEASE:
+                return False
+        if self._has_strict:
+            is_head = isinstance(outcome, Waiting | Unplaced) and outcome.is_head
+            may_stop = is_head or (class_.key.is_by_clusters and not isinstance(outcome, NotEvaluated))
+            if may_stop and self._strict_places(class_.key.leaves):
+                return False
+        return True
+
+    def _changed(self, leaves: Iterable[str]) -> None:
+        """The use of these leaves' trees and the room of a cluster have changed."""
+        self._search.changed(leaves)
+        self._turns.changed(leaves)
+
+    def _has_reservation(self, uid: str) -> bool:
+        backfills = self._backfills
+        return backfills is not None and (
+            uid in backfills.room.reservations or uid in backfills.quota.reservations
+        )
+
+    def _admits(self, gang: PendingGang) -> bool:
+        """True if the gang is to be decided in this cycle."""
+        budget = self._budget
+        if budget is None:
+            return True
+        if gang.is_by_clusters and budget.needs_search(gang.record) and self._clusters.is_refused(gang):
+            return True  # by a search for a gang of its class before
+        return budget.admits(gang.record)
+
+    def _is_asked(self, gang: PendingGang) -> bool:
+        """True if a late gang may get a reservation. A starved one is decided next: it needs a place in the budget.
+
+        One of a strict queue may stay behind the head, which costs nothing.
+        """
+        is_next = is_starved(gang.record, self._forest, self._facts.now)
+        return not is_next or self._has_reservation(gang.uid) or self._admits(gang)
+
+    def _stop_at(self, gang: PendingGang) -> None:
+        """Let the strict queues of a gang that is left out stop there, unless they may pass it."""
+        if self._budget is not None and not self._budget.may_pass(gang.record):
+            self._stopped.update(place.name for place in self._strict_places(gang.leaves))
+
+    def _strict_places(self, leaves: Iterable[str]) -> list[Place]:
+        if not self._has_strict:
+            return []
+        return [
+            each for each in self._forest.places_of(leaves) if each.strategy is QueueingStrategy.STRICT_FIFO
+        ]
+
+    def _decide(self, gang: PendingGang) -> Steps[NewOutcome]:
+        """The outcome for a gang; the steps of its searches are noted in the budget."""
+        if self._budget is None:
+            return (yield from self._decide_safely(gang))
+        # Most gangs cost no steps, and there may be many clusters: their counters are read for no other gang.
+        needs_search, trials = self._budget.needs_search(gang.record), self._trials
+        before = steps_so_far(self._snapshots.values()) if needs_search else 0
+        outcome = yield from self._decide_safely(gang)
+        steps = steps_so_far(self._snapshots.values()) - before if needs_search else 0
+        self._budget.settle(gang.record, steps + STEPS_OF_TRIAL * (self._trials - trials))
+        return outcome
+
+    def _counted(self, search: Steps[Victims | None]) -> Steps[Victims | None]:
+        """The result of a search for victims, whose steps count as those of searches for places do."""
+        try:
+            while True:
+                try:
+                    next(search)
+                except StopIteration as end:
+                    found: Victims | None = end.value
+                    return found
+                self._trials += 1
+                yield
+        finally:
+            search.close()
+
+    def _decide_safely(self, gang: PendingGang) -> Steps[NewOutcome]:
+        self._is_changing = False
+        try:
+            outcome = yield from self._answer(gang)
+        except Exception as error:
+            if self._is_changing:
+                raise
+            self.failures.append(Failure.of(gang.uid, error))
+            outcome = Impossible(gang.record, UNDECIDED_BY_ERROR)
+        if not self._forest.is_declared or isinstance(outcome, Placed | Unplaced) or outcome.pending.queue:
+            return outcome
+        return replace(outcome, pending=replace(outcome.pending, queue=gang.leaves[0]))
+
+    def _answer(self, gang: PendingGang) -> Steps[NewOutcome]:
+        refused = self._refused_by_queues(gang)
+        if refused is not None:
+            return refused
+        gang = self._clusters.with_class(gang)
+        accepted = self._clusters.to(gang)
+        if not accepted.rooms:
+            refused_by = Refused(
+                gang.record.gang,
+                accepted.rejections,
+                accepted.shortfalls,
+                has_members=self._clusters.has_members,
+            )
+            return Unplaced(gang.record, refused_by, self._answers.named(gang))
+        if gang.is_by_clusters:
+            return self._answer_by_clusters(gang, accepted)
+        if queue := self._exhausted_queue(gang):
+            message = f"it was preempted {gang.preemptions} times within 24 hours, and would have to borrow"
+            return Waiting(gang.record, Pending(PREEMPTED_TOO_OFTEN, message, queue=queue))
+        record, demand = gang.record, gang.record.gang.charged
+        has_quota_later = self._later.has_quota(gang.leaves, demand, record.priority)
+        known = self._clusters.known_refusal(accepted.answers)
+        if has_quota_later and known is None:
+            if self._ledger.has_quota(gang.leaves, demand, record.priority):
+                placed = self._dispatch(gang, accepted)
+                if isinstance(placed, Placed):
+                    return placed
+            if promised := self._promise(gang, accepted):
+                return promised
+        if self._search.may_preempt(gang):
+            self._is_changing = True  # a search gives back what it took only once it ends
+            victims = yield from self._counted(
+                self._search.find(gang, [each.name for each in accepted.rooms], self._clusters.accepting)
+            )
+            self._is_changing = victims is not None
+            if victims is not None:
+                return self._preempt(gang, victims)
+        lacking = self._answers.lacking_quota(gang.leaves, demand, record.priority)
+        if lacking is not None:
+            return Waiting(record, lacking)
+        if known is not None:
+            return Unplaced(record, known, self._answers.named(gang))
+        short = [*accepted.shortfalls, *self._clusters.shortfalls(gang, accepted)]
+        answer = self._answers.without_room(gang, accepted.rejections, short)
+        if has_quota_later and isinstance(answer, Unplaced):
+            self._clusters.note_refusal(accepted.answers, answer.refused)
+        return answer
+
+    def _refused_by_queues(self, gang: PendingGang) -> Outcome | None:
+        """As `Refusals.by_queues`: where only clusters decide, the same for all gangs until the queue has a head."""
+        if not gang.is_by_clusters:
+            return self._answers.by_queues(gang)
+        (leaf,) = gang.leaves
+        if leaf in self._open:
+            return None
+        refused = self._answers.by_queues(gang)
+        if refused is None:
+            self._open.add(leaf)
+        return refused
+
+    def _answer_by_clusters(self, gang: PendingGang, accepted: Acceptance) -> NewOutcome:
+        """The outcome for a gang that some cluster accepts, in a queue without quota and preemption."""
+        known = self._clusters.known_refusal(accepted.answers)
+        if known is not None:
+            return Unplaced(gang.record, known, self._answers.named(gang))
+        found = self._dispatch(gang, accepted)
+        if isinstance(found, Placed):
+            return found
+        if promised := self._promise(gang, accepted):
+            return promised
+        answer = self._answers.without_room(gang, accepted.rejections, found)
+        if isinstance(answer, Unplaced):
+            self._clusters.note_refusal(accepted.answers, answer.refused)
+        return answer
+
+    def _exhausted_queue(self, gang: PendingGang) -> str:
+        """The leaf that a gang would have to borrow in although it was preempted too often; empty if there is none."""
+        if not gang.preemptions:
+            return ""
+        demand = gang.record.gang.charged
+        for place in self._forest.places_of(gang.leaves):
+            if not place.max_preemptions or gang.preemptions < place.max_preemptions:
+                continue
+            account = self._later.accounts[place.root]
+            if place.sharing is Sharing.DIVISION:
+                if division.would_exceed(account, self._shares[place.root], place.name, demand):
+                    return place.name
+            elif account.would_borrow(place.name, demand):
+                return place.name
+        return ""
+
+    def _dispatch(self, gang: PendingGang, accepted: Acceptance) -> Placed | list[ClusterShortfall]:
+        """Dispatch to the best cluster with room now and later; the shortfalls of all clusters if there is none."""
+        fitting, short = dict[str, Assignment](), list(accepted.shortfalls)
+        for room in accepted.rooms:
+            found = self._clusters.fit(gang, room, accepted.answers)
+            if isinstance(found, Assignment):
+                fitting[room.name] = found
+            else:
+                short.append(found)
+        if not fitting:
+            return short
+        best = self._best(gang, fitting, is_later=False)
+        record, assignment = gang.record, fitting[best.name]
+        why = (
+            why_no_request(
+                record.gang, self._forest.class_named_by(gang.leaves) or best.snapshot.capacity.provisioning
+            ),
+            why_no_other(record.gang, best.name, fitting, accepted.rejections, short),
+        )
+        self._is_changing = True
+        best.dispatch(record.gang, assignment)
+        for ledger in (self._ledger, self._later):
+            ledger.charge(gang.leaves, record.gang.charged, record.priority)
+        self._changed(gang.leaves)
+        return Placed(record, best.name, "; ".join(filter(None, why)), assignment)
+
+    def _promise(self, gang: PendingGang, accepted: Acceptance) -> Waiting | None:
+        """Promise the gang room on the best cluster later; None if there is none."""
+        fitting = dict[str, Assignment]()
+        for room in accepted.rooms:
+            found = self._clusters.fit_later(gang, room, accepted.answers)
+            if found is not None:
+                fitting[room.name] = found
+        if not fitting:
+            return None
+        best = self._best(gang, fitting, is_later=True)
+        self._promise_on(gang, best, fitting[best.name])
+        return Waiting(gang.record, Pending(AWAITING_RELEASE, _AFTER_RELEASE, cluster=best.name))
+
+    def _promise_on(self, gang: PendingGang, room: ClusterRoom, assignment: Assignment) -> None:
+        self._is_changing = True
+        room.promise(gang.record.gang, assignment)
+        self._later.charge(gang.leaves, gang.record.gang.charged, gang.record.priority)
+        self._changed(gang.leaves)
+
+    def _best(self, gang: PendingGang, fitting: Mapping[str, Assignment], *, is_later: bool) -> ClusterRoom:
+        record = gang.record
+
+        def scored(room: ClusterRoom) -> object:
+            if gang.asked is not None:
+                return score_of_request(record.requirements, room.snapshot)
+            available = room.available_later(record.gang) if is_later else room.available(record.gang)
+            return score(record.gang, record.requirements, room.snapshot, available, fitting[room.name])
+
+        return min((self._rooms[name] for name in fitting), key=scored)  # type: ignore[arg-type]
+
+    def _preempt(self, gang: PendingGang, victims: Victims) -> Preempting:
+        self._leave([victim for victim, _ in victims.gangs])
+        room = self._rooms[victims.cluster]
+        found = requested(gang) or room.fit_later(gang.record.gang)
+        self._promise_on(gang, room, found if isinstance(found, Assignment) else ASSIGNED_NOWHERE)
+        ordered = sorted(victims.gangs, key=lambda each: victim_order(each[0], gang.leaves[0]))
+        message = f"fits once {_in_words(victim for victim, _ in ordered)} gone, which it preempts"
+        names = list(dict.fromkeys(victim.record.key for victim, _ in ordered))
+        pending = Pending(
+            AWAITING_RELEASE, message, cluster=victims.cluster, preempting=tuple(names[:MOST_NAMED])
+        )
+        return Preempting(gang.record, pending, victims.cluster, victims.gangs)
+
+    def _leave(self, gangs: Iterable[ActiveGang]) -> None:
+        leaving = with_surplus(gangs, self._parts)
+        self._search.leave(gang.uid for gang in leaving)
+        for gang in leaving:
+            self._later.charge(gang.record.leaves, gang.charge, gang.record.priority, -1)
+            if gang.cluster in self._rooms:
+                self._rooms[gang.cluster].free_later([(gang.uid, gang.demand)])
+            self._changed(gang.leaves)
+
+    # --- heads -------------------------------------------------------------------------------------------------
+
+    def _add(self, gang: PendingGang, outcome: NewOutcome, *, is_starved: bool) -> NewOutcome:
+        """Note an outcome, and return it; hold back what a head or a starved gang waits for."""
+        if isinstance(outcome, Unplaced):
+            if outcome.may_be_head:
+                outcome = self._noted_head_without_room(gang, outcome, is_starved=is_starved)
+        elif isinstance(outcome, Waiting | Preempting) and outcome.pending.reason in ENDS_WITH_OTHERS:
+            outcome = self._noted_head(gang, outcome, is_starved=is_starved)
+        self._outcomes.append(outcome)
+        self._decided.add(gang.uid)
+        return outcome
+
+    def _noted_head_without_room(self, gang: PendingGang, outcome: Unplaced, *, is_starved: bool) -> Unplaced:
+        reason = outcome.refused.nearest.reason
+        reservation = self._reservation_for(gang, reason, is_starved=is_starved)
+        if reservation is not None:
+            outcome = replace(outcome, refused=outcome.refused.reserved(reservation))
+            if reservation.is_resting:
+                return outcome  # the next gang can be the head
+        return replace(outcome, is_head=True) if self._become_head(gang) else outcome
+
+    def _noted_head(
+        self, gang: PendingGang, outcome: Waiting | Preempting, *, is_starved: bool
+    ) -> Waiting | Preempting:
+        record, reason = gang.record, outcome.pending.reason
+        reservation = self._reservation_for(gang, reason, is_starved=is_starved)
+        if reservation is not None:
+            note = noted_quota if reason == INSUFFICIENT_QUOTA else noted
+            outcome = replace(outcome, pending=note(outcome.pending, reservation))
+            if reservation.is_resting:
+                return outcome  # the next gang can be the head
+        for place in self._forest.places_of(gang.leaves) if reason == INSUFFICIENT_QUOTA else ():
+            is_first = place.name not in self._heads
+            hold = self._quota.hold(place, record, is_first=is_first, is_starved=is_starved)
+            if hold is not None:
+                self._ledger.hold(hold)
+                self._later.hold(hold)
+        return replace(outcome, is_head=self._become_head(gang))
+
+    def _become_head(self, gang: PendingGang) -> bool:
+        """Let a gang be the head of its queues that have none yet; true if it is the head of any."""
+        if gang.is_by_clusters and gang.leaves[0] in self._heads:
+            return False
+        is_head = False
+        for place in self._forest.places_of(gang.leaves):
+            is_head = is_head or place.name not in self._heads
+            self._heads.setdefault(place.name, gang.record)
+            self._open.discard(place.name)
+        return is_head
+
+    def _reservation_for(self, gang: PendingGang, reason: str, *, is_starved: bool) -> Reservation | None:
+        """The reservation of what a starved gang waits for, if it has one; that of capacity is kept from now on."""
+        if is_starved and reason == INSUFFICIENT_QUOTA:
+            return self._quota.by_uid.get(gang.uid)
+        if is_starved and reason in {INSUFFICIENT, RESERVED}:
+            self._without_room.add(gang.uid)
+            return self._keep(gang)
+        return None
+
+    def _keep(self, gang: PendingGang) -> Reservation | None:
+        """Keep the capacity that a gang has a reservation of; the reservation, if it has one."""
+        reservation = self._reservations.get(gang.uid)
+        if reservation is not None and not reservation.is_resting:
+            room = self._rooms.get(reservation.cluster)
+            if room is not None and room.keeper is None:
+                room.keep(gang.record, reservation.assignment)
+        return reservation
+
+
+class _Beginning(Struct, frozen=True):
+    """What a cycle begins with: the quota now and later, the parts of gangs by uid, and the shares of Division.
+
+    `active` are the gangs that hold capacity, as far as they matter, with the queues in which they are charged;
+    `leaving` are those of them that leave, by cluster. `failures` are the exceptions about gangs whose parts free no
+    room. `kept` are the refusals that stand.
+    """
+
+    active: Sequence[ActiveGang]
+    ledger: QuotaLedger
+    later: QuotaLedger
+    parts: Mapping[str, list[ActiveGang]]
+    shares: Mapping[str, Shares]
+    failures: Sequence[Failure]
+    leaving: Mapping[str, Leaving]
+    standing: StandingRefusals
+    kept: RefusedClasses
+
+
+def _begin(
+    facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot], standing: StandingRefusals
+) -> Steps[_Beginning]:
+    yield from facts.queued.follow(snapshots, facts.now)
+    active = facts.active
+    if not facts.forest.counts_running:
+        # A gang that gives up a part of its room is there in parts, of which all are needed to tell them apart.
+        active = [each for each in active if each.is_leaving or each.part is not None]
+    active = charged_in(facts.forest.for_quota, active)
+    yield
+    ledger, later = yield from now_and_later(facts.forest, active)
+    parts = by_gang(active)
+    failures = yield from split(parts, snapshots)
+    shares = yield from division.divide_all_in_steps(
+        later.accounts, later.forest, snapshots, _pending(facts, later.forest)
+    )
+    leaving = leaving_by_cluster(active)
+    is_in_order = not facts.queued.has_slopes and not any(
+        is_late(each, facts.forest, facts.now) for each in facts.queued.blocked.values()
+    )
+    kept = yield from standing.begin(
+        facts.forest, facts.queued, facts.namespaces, snapshots, leaving, is_in_order=is_in_order
+    )
+    return _Beginning(active, ledger, later, parts, shares, failures, leaving, standing, kept)
+
+
+def _pending(facts: QueueFacts, forest: Forest) -> dict[str, list[Resources]]:
+    """The demands of the queued gangs that their queues take, by leaf of a tree with the sharing Division.
+
+    A demand that its queue does not take would divert fair shares from other queues to one that cannot use them.
+    `forest` is that of the quota. It costs a step for each class, and for those of such trees the check of `access`.
+    """
+    divided = {root for root, tree in forest.trees.items() if tree.sharing is Sharing.DIVISION}
+    found: dict[str, list[Resources]] = {}
+    for class_ in facts.queued.classes() if divided else ():
+        leaves, namespace = class_.key.leaves, class_.key.namespace
+        there = [leaf for leaf in leaves if leaf in forest.places and forest.places[leaf].root in divided]
+        if there and take(facts.forest, leaves, namespace, facts.namespaces.get(namespace, {})):
+            charged = facts.queued.first_of(class_).gang.charged
+            for leaf in there:
+                found.setdefault(leaf, []).append(charged * len(class_))
+    return found
+
+
+def _in_words(victims: Iterable[ActiveGang]) -> str:
+    """The gangs that leave, else the surplus pods, with the verb: `ns/x and 1 more are`."""
+    gangs, pods = list[str](), Counter[str]()
+    for victim in victims:
+        if victim.is_surplus:
+            pods[victim.record.key] += 1
+        else:
+            gangs.append(victim.record.key)
+    pods = Counter({key: count for key, count in pods.items() if key not in gangs})
+    names = gangs + [f"{counted(count, 'surplus pod')} of {key}" for key, count in pods.items()]
+    are_several = len(names) > 1 or (not gangs and pods.total() > 1)
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more} {'are' if are_several else 'is'}"
