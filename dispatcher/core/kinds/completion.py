@@ -26,14 +26,16 @@ class CompletionRule(Struct, frozen=True):
     of them only once others run.
 
     `words` are the condition types that the author named. `ends` is true if objects of the kind end by themselves. The
-    gang waits for an item that `holds`. It waits for an item that `serves` (a Service) only while no item of the gang
-    has `words`: an author who names some items to wait for does not wait for the others.
+    gang waits for an item that `holds`. It waits for an item that `serves` (of an unknown kind without pods) only while
+    no item of the gang has `words`: an author who names some items to wait for does not wait for the others. An item
+    that `exposes` pods (a Service) goes with them: the gang waits for it only while no other item ends by itself.
     """
 
     words: tuple[str, ...] = ()
     ends: bool = False
     holds: bool = False
     serves: bool = False
+    exposes: bool = False
     pods: int = 0
     asks: int = 0
     in_order: bool = False
@@ -46,8 +48,10 @@ class CompletionRule(Struct, frozen=True):
             return not state.conditions.isdisjoint(self.words)
         return self.ends and state.end is End.SUCCEEDED
 
-    def keeps_open(self, some_item_names_words: bool) -> bool:
+    def keeps_open(self, some_item_names_words: bool, some_item_ends: bool) -> bool:
         """True if the gang is complete only once this item is done."""
+        if self.exposes:
+            return not (some_item_names_words or some_item_ends)
         return self.holds or (self.serves and not some_item_names_words)
 
 
@@ -58,12 +62,12 @@ def completion_rule(wrapped: WrappedObject, pods: int = 0, kinds: Kinds = BUILT_
     waited_for = bool(wrapped.completion) or row.ends
     # The author of a kind that cannot be derived may declare that it makes no pods.
     makes_pods = row.may_make_pods and (is_derivable or wrapped.declared != ())
-    passive = is_derivable and not row.serves
     return CompletionRule(
         words=wrapped.completion,
         ends=row.ends,
         holds=waited_for or makes_pods,
-        serves=not (waited_for or makes_pods or passive),
+        serves=not (waited_for or makes_pods or is_derivable),
+        exposes=row.serves and not waited_for,
         pods=pods,
     )
 
@@ -92,6 +96,7 @@ def progress(items: Sequence[CompletionRule], done: Sequence[bool]) -> Progress:
     """The progress of a gang; `done` has one flag for each item, true if the item is or was done."""
     if not any(done):
         return Progress.NONE
-    named = any(item.words for item in items)
-    waits = any(item.keeps_open(named) for item, is_done in zip(items, done, strict=True) if not is_done)
+    named, ends = any(item.words for item in items), any(item.ends for item in items)
+    left = (item for item, is_done in zip(items, done, strict=True) if not is_done)
+    waits = any(item.keeps_open(named, ends) for item in left)
     return Progress.SOME if waits else Progress.ALL
