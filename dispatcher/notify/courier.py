@@ -74,13 +74,20 @@ class Courier:
         clock = self._clock()
         if self._turns.is_resting(clock):
             return False
-        lanes, resting = self._turns.resting_lanes(clock), self._turns.resting_messages(clock)
-        found = await self._outbox.outgoing(self._target, lanes, resting, AT_ONCE)
+        found = await self._next(clock)
+        if not found and self._turns.begin_again():
+            found = await self._next(clock)
         for outgoing in found:
             if not await self._deliver(outgoing):
                 break
             await self._outbox.done(outgoing)
         return bool(found)
+
+    async def _next(self, clock: float) -> list[Outgoing]:
+        """The next messages of the lanes that neither rest nor had their turn."""
+        lanes = self._turns.resting_lanes(clock) | self._turns.had_turn
+        resting = self._turns.resting_messages(clock)
+        return await self._outbox.outgoing(self._target, lanes, resting, AT_ONCE)
 
     async def _deliver(self, outgoing: Outgoing) -> bool:
         """Try once; true if the target has taken the message, or if it is given up."""

@@ -61,13 +61,19 @@ REFUSED: Final = GiveUp("refused")
 
 
 def after_failure(
-    outcome: Failed | Refused, tries: int, begun_at: datetime, now: datetime, keep: timedelta, chance: float
+    outcome: Failed | Refused,
+    tries: int,
+    refusals: int,
+    begun_at: datetime,
+    now: datetime,
+    keep: timedelta,
+    chance: float,
 ) -> TryAgain | GiveUp:
-    """The decision after so many tries without success; `begun_at` is when the message was due.
+    """The decision after so many tries without success, of which some were refusals; `begun_at` is when it was due.
 
     A pause that the target asks for counts if it is longer than that of `pause_after`.
     """
-    if isinstance(outcome, Refused) and tries >= MOST_REFUSALS:
+    if refusals >= MOST_REFUSALS:
         return REFUSED
     pause = max(pause_after(tries, chance), asked_by(outcome))
     return TOO_OLD if now + pause - begun_at > keep else TryAgain(pause)

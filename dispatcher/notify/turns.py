@@ -4,7 +4,8 @@ A lane has the messages about one namespace, or those about queues; lanes take t
 take is tried again after a pause, before the next message of its lane. After `SET_ASIDE` tries it is set aside: it
 rests for twice as long, and its lane goes on. If the target takes others and not this one, the message is at fault, and
 `MOST_STRIKES` more tries end it. While the target takes nothing at all, no message is at fault: each is kept until it
-is too old, and the target rests for longer and longer.
+is too old, and the target rests for longer and longer. After each rest it is tried with another lane, until each had a
+turn: else the oldest message that it does not take would be tried each time, and no other one ever.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class _Trouble(Struct, frozen=True):
 
     lane: str
     tries: int
+    refusals: int
     strikes: int
     taken: int
     until: float
@@ -53,6 +55,8 @@ class Turns:
 
     def __init__(self) -> None:
         self._troubles: dict[str, _Trouble] = {}
+        self._had_turn: set[str] = set()
+        """The lanes of which a message failed since the target took one, or since all lanes had their turn."""
         self._taken = 0
         self._failures = 0
         self._until = 0.0
@@ -64,6 +68,16 @@ class Turns:
     def resting_lanes(self, clock: float) -> set[str]:
         """The lanes whose first message rests and was not set aside."""
         return {each.lane for each in self._troubles.values() if clock < each.until and not each.is_aside}
+
+    @property
+    def had_turn(self) -> frozenset[str]:
+        """The lanes that had their turn: others go first."""
+        return frozenset(self._had_turn)
+
+    def begin_again(self) -> bool:
+        """Let all lanes have a turn again; false if none of them had one."""
+        had_turn, self._had_turn = self._had_turn, set()
+        return bool(had_turn)
 
     def resting_messages(self, clock: float) -> list[str]:
         """The ids of the messages that were set aside and rest."""
@@ -78,6 +92,7 @@ class Turns:
         """Note that the target has taken a message."""
         self._taken += 1
         self._failures, self._until = 0, 0.0
+        self._had_turn.clear()
         self._troubles.pop(message.id, None)
 
     def failed(
@@ -90,18 +105,22 @@ class Turns:
         chance: float,
     ) -> TryAgain | GiveUp:
         """Note a failure, and decide what follows for the message; `chance` is from 0 to 1."""
-        before = self._troubles.pop(message.id, _Trouble(message.lane, 0, 0, self._taken, clock))
+        before = self._troubles.pop(message.id, _Trouble(message.lane, 0, 0, 0, self._taken, clock))
         tries, strikes = before.tries + 1, before.strikes
+        refusals = before.refusals + isinstance(outcome, Refused)
+        self._had_turn.add(message.lane)
         if before.is_aside and self._taken > before.taken and not asked_by(outcome):
             strikes += 1
         self._rest(outcome, clock, chance)
-        decided = after_failure(outcome, tries, message.since, now, keep, chance)
+        decided = after_failure(outcome, tries, refusals, message.since, now, keep, chance)
         if strikes >= MOST_STRIKES:
             decided = REFUSED
         if isinstance(decided, TryAgain):
             pause = decided.pause.total_seconds() * (2 if tries >= SET_ASIDE else 1)
             self._forget(clock - FORGET)
-            self._troubles[message.id] = _Trouble(message.lane, tries, strikes, self._taken, clock + pause)
+            self._troubles[message.id] = _Trouble(
+                message.lane, tries, refusals, strikes, self._taken, clock + pause
+            )
         return decided
 
     def _rest(self, outcome: Failed | Refused, clock: float, chance: float) -> None:

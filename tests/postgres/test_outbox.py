@@ -98,6 +98,22 @@ async def test_a_message_that_its_target_never_takes_blocks_no_other_one(
     assert (parts.dropped("refused"), await parts.outbox()) == (1, [])
 
 
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+async def test_messages_that_their_target_never_takes_are_not_tried_each_time_that_it_wakes(
+    queue: QueueStore, store: NotifierStore, lanes: int
+) -> None:
+    """They are older than the others, and each of them is new to the target when the last one was set aside."""
+    parts = Parts(store, Picky())
+    await parts.collect()
+    for number in range(4):
+        await run(queue, f"bad-{number}", namespace=f"team-{number % lanes}")
+    await parts.collect()
+    assert await parts.send(seconds=600) == []
+    await run(queue, "good", namespace="team-of-others")
+    await parts.collect()
+    assert await parts.send(seconds=(lanes + 1) * 300) == ["Started good"]
+
+
 async def test_a_target_that_is_down_for_hours_loses_nothing(queue: QueueStore, store: NotifierStore) -> None:
     parts = Parts(store, Scripted(*12 * [Failed("no answer")]))
     await parts.collect()

@@ -34,24 +34,26 @@ DAY = timedelta(days=1)
     ],
 )
 def test_pauses_double_to_five_minutes_and_are_spread(tries: int, chance: float, seconds: float) -> None:
-    decided = after_failure(Failed("no answer"), tries, NOW, at(1), DAY, chance)
+    decided = after_failure(Failed("no answer"), tries, 0, NOW, at(1), DAY, chance)
     assert decided == TryAgain(timedelta(seconds=seconds))
 
 
 @pytest.mark.parametrize(("asked", "seconds"), [(1, 5), (60, 60), (86_400, 1800)])
 def test_a_longer_pause_that_the_target_asks_for_counts(asked: int, seconds: int) -> None:
     outcome = Failed("it answered 429", timedelta(seconds=asked))
-    assert after_failure(outcome, 1, NOW, NOW, DAY, 1.0) == TryAgain(timedelta(seconds=seconds))
+    assert after_failure(outcome, 1, 0, NOW, NOW, DAY, 1.0) == TryAgain(timedelta(seconds=seconds))
 
 
 def test_a_message_that_would_be_too_old_is_given_up() -> None:
     failed = Failed("no answer")
-    assert after_failure(failed, 9, NOW, at(86_400 - 300), DAY, 1.0) == TryAgain(timedelta(seconds=300))
-    assert after_failure(failed, 9, NOW, at(86_400 - 299), DAY, 1.0) == GiveUp("age")
+    assert after_failure(failed, 9, 2, NOW, at(86_400 - 300), DAY, 1.0) == TryAgain(timedelta(seconds=300))
+    assert after_failure(failed, 9, 2, NOW, at(86_400 - 299), DAY, 1.0) == GiveUp("age")
 
 
 def test_a_refused_message_is_given_up_at_the_third_time() -> None:
-    decided = [after_failure(Refused("it answered 400"), tries, NOW, NOW, DAY, 1.0) for tries in (1, 2, 3)]
+    decided = [
+        after_failure(Refused("it answered 400"), count, count, NOW, NOW, DAY, 1.0) for count in (1, 2, 3)
+    ]
     assert decided == [TryAgain(timedelta(seconds=5)), TryAgain(timedelta(seconds=10)), GiveUp("refused")]
 
 

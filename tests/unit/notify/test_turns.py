@@ -56,6 +56,26 @@ def test_target_rests_as_long_as_it_asks_for() -> None:
     assert (turns.is_resting(59), turns.is_resting(60)) == (True, False)
 
 
+def test_lanes_that_had_their_turn_come_after_the_others_until_all_had_one() -> None:
+    turns = Turns()
+    assert not turns.begin_again()
+    fail(turns, FIRST)
+    fail(turns, OTHER)
+    assert turns.had_turn == {"team-a", "team-b"}
+    assert turns.begin_again()
+    fail(turns, FIRST)
+    assert turns.had_turn == {"team-a"}
+    turns.took(OTHER)
+    assert turns.had_turn == set()
+
+
+def test_only_refusals_count_as_refusals() -> None:
+    turns = Turns()
+    for outcome in (DOWN, DOWN, Refused("it answered 400"), DOWN, Refused("it answered 400")):
+        assert isinstance(fail(turns, FIRST, outcome), TryAgain)
+    assert fail(turns, FIRST, Refused("it answered 400")) == REFUSED
+
+
 def set_aside(turns: Turns, message: Outgoing = FIRST) -> None:
     for _ in range(SET_ASIDE):
         fail(turns, message)
