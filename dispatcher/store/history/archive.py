@@ -68,17 +68,23 @@ _PLACED: Final = (
 _MONTH: Final = "CAST(date_trunc('month', max(t.ended_at) AT TIME ZONE 'UTC') AS date)"
 # A digest, because requests may be longer than an index takes.
 _DIGEST: Final = "sha256(convert_to(CAST(jsonb_build_array(p.template, p.requests) AS text), 'UTF8'))"
-# A row is written again only if the month is a later one: once a month, not with every attempt.
+# A row is written again only if the month is a later one: once a month, not with every attempt. Others are left out
+# before the insertion, which would draw a number of the column `id` for each of them: these would end within a year.
 _NUMBER_NODES: Final = text(
-    f"INSERT INTO past_node AS known (cluster, name, last_month) SELECT t.cluster, p.node, {_MONTH} {_PLACED} "
-    "GROUP BY t.cluster, p.node ORDER BY t.cluster, p.node "
+    "INSERT INTO past_node AS known (cluster, name, last_month) SELECT * FROM ("
+    f"SELECT t.cluster, p.node, {_MONTH} AS month {_PLACED} GROUP BY t.cluster, p.node) AS placed "
+    "WHERE NOT EXISTS (SELECT FROM past_node AS kept WHERE kept.cluster = placed.cluster AND kept.name = placed.node "
+    "AND kept.last_month >= placed.month) ORDER BY cluster, node "
     "ON CONFLICT (cluster, name) DO UPDATE SET last_month = excluded.last_month "
     "WHERE known.last_month < excluded.last_month"
 )
 _NUMBER_TEMPLATES: Final = text(
-    "INSERT INTO past_template AS known (digest, name, requests, last_month) "
-    f"SELECT {_DIGEST}, p.template, p.requests, {_MONTH} {_PLACED} GROUP BY p.template, p.requests "
-    "ORDER BY p.template, p.requests ON CONFLICT (digest) DO UPDATE SET last_month = excluded.last_month "
+    "INSERT INTO past_template AS known (digest, name, requests, last_month) SELECT * FROM ("
+    f"SELECT {_DIGEST} AS digest, p.template, p.requests, {_MONTH} AS month {_PLACED} "
+    "GROUP BY p.template, p.requests) AS placed "
+    "WHERE NOT EXISTS (SELECT FROM past_template AS kept WHERE kept.digest = placed.digest "
+    "AND kept.last_month >= placed.month) ORDER BY template, requests "
+    "ON CONFLICT (digest) DO UPDATE SET last_month = excluded.last_month "
     "WHERE known.last_month < excluded.last_month"
 )
 # Joins would read all names for each attempt: the planner knows neither how many places nor how many names there are.

@@ -195,6 +195,15 @@ async def test_places_are_the_same_before_and_after_the_move(
     assert rows_of(database_url, "SELECT DISTINCT known_from FROM history.node_history") == [(None,)]
 
 
+async def test_names_that_are_known_draw_no_numbers(queue: QueueStore, database_url: str) -> None:
+    """A column of type integer has numbers for some thousand moves of all nodes of a large hub."""
+    drawn: LiteralString = "SELECT last_value FROM pg_sequences WHERE sequencename IN ('past_node_id_seq', 'past_template_id_seq')"
+    for name in ("first", "second", "third"):
+        await lived(queue, name=name)
+        assert await queue.move_deleted(TOMORROW, 500) == 1
+    assert rows_of(database_url, drawn) == [(2,), (2,)]
+
+
 async def test_pods_that_were_made_for_other_places_have_those(queue: QueueStore, database_url: str) -> None:
     record = await dispatched(queue, ((("n7", 1),), (("n8", 4),)))
     record = await committed(queue, run_changes.created(record, (), at(2), assignment=Assignment(PLACES)))
