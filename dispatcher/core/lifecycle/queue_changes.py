@@ -315,7 +315,11 @@ def with_choice(change: Change, chosen: Choices | None) -> Change:
     is_followed = before is not None and before.phase in CHOOSING and after.phase is not before.phase
     if chosen is None or not is_followed or str(chosen) == after.notifications:
         return change
-    return replace(change, after=replace(after, notifications=str(chosen)))
+    told = change.events[-1]
+    told = replace(told, message=one_line("; ".join(filter(None, (told.message, *chosen.problems)))))
+    return replace(
+        change, after=replace(after, notifications=str(chosen)), events=(*change.events[:-1], told)
+    )
 
 
 @at_latest_time

@@ -801,3 +801,9 @@ def test_change_of_the_phase_takes_the_latest_choice_of_notifications_along(
     assert queue_changes.with_choice(change, None) is change
     after = queue_changes.with_choice(change, CHOICES).after
     assert after == replace(change.after, notifications=expected)
+
+
+def test_choice_that_goes_along_says_what_cannot_be_read() -> None:
+    change = run_changes.complete(RUNS_NOW, (0,), at(99), at(9))
+    typo = replace(CHOICES, problems=("mial is no target",))
+    assert queue_changes.with_choice(change, typo).events[-1].message.endswith("mial is no target")
