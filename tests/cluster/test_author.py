@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from dispatcher.api.names import FINALIZER
+from dispatcher.cli.operators.own_namespace import BINDING
 from testbed.client import ApiError, Client
 from testbed.plane import Plane, write_private
 from testbed.stand_in import Api, RefusedError
@@ -392,12 +393,16 @@ KEPT = (
 
 @pytest.fixture
 async def dispatcher(plane: Plane, world: World) -> AsyncIterator[Api]:
-    """Who has the rights of `manifests/base/hub.yaml`."""
+    """Who has the rights of `manifests/base/hub.yaml`; afterwards no account has them.
+
+    `clusters add` finds the dispatcher by the binding of these rights, in the tests that follow on this cluster, too.
+    """
     await identities.apply(plane, identities.HUB)
     token = await identities.dispatchers_token(world)
     content = identities.kubeconfig(plane, token).decode()
     async with Api.connect(write_private(plane.folder / "dispatcher.kubeconfig", content)) as connected:
         yield connected
+    await identities.revoke(world, BINDING)
 
 
 @pytest.mark.parametrize("door", DOORS)

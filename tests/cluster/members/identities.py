@@ -93,7 +93,7 @@ async def short_lived_token(member: World) -> str:
 
 
 async def revoke(member: World, path: str) -> None:
-    """Delete a Secret with a token, or the account itself, if it is there."""
+    """Delete a Secret with a token, the account itself, or the binding of its rights, if it is there."""
     try:
         found = await member.client.get(path)
         await member.client.delete(path, found["metadata"]["uid"])
