@@ -109,7 +109,7 @@ MAX_PRIORITY_SLOPE: Final = f"{PREFIX}/max-priority-slope"
 """Beside `MAX_PRIORITY`: the highest effective priorityslope."""
 
 EXPECTED_RUNTIME: Final = f"{PREFIX}/expected-runtime-seconds"
-"""An annotation of a namespace. It is the expected run time of AppWrappers there whose authors state none."""
+"""The annotation of a namespace with the expected run time of its AppWrappers whose authors state none."""
 NOTIFY: Final = f"{PREFIX}/notify"
 """An annotation of an AppWrapper or a namespace. It names the targets of notifications (`api.notifications`)."""
 

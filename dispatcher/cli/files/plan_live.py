@@ -92,7 +92,7 @@ def _with_defaults(proposed: Proposed, snapshot: Snapshot) -> Proposed:
 def _apply(
     proposals: Iterable[Proposed], records: Mapping[str, Record], rules: SchedulingRules, now: datetime
 ) -> _Applied:
-    """What becomes of these AppWrappers; notes say what is planned otherwise than as new."""
+    """Part the AppWrappers of files into new and known ones; notes name those that are not planned as written."""
     by_name = {_name_of(each): each for each in records.values() if each.phase is not Phase.DELETED}
     found = _Applied([], {}, set())
     told: defaultdict[str, list[str]] = defaultdict(list)

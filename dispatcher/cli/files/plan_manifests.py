@@ -94,7 +94,7 @@ _PARTS: Final[Mapping[tuple[str, str], Callable[[Manifests, Json, str], None]]] 
     ("v1", "Namespace"): _add_namespace,
     (PREFIX, "DispatchQueue"): _add_queue,
 }
-"""What adds an object that is no gang, by its group, or the version of the core, and its kind."""
+"""The functions that add nodes, queues and namespaces, by group and kind; the core group stands as its version v1."""
 _KINDS_OF_PARTS: Final = frozenset(kind for _, kind in _PARTS)
 
 

@@ -3,7 +3,7 @@
 Intake derives the demand in each cluster, before the cluster of the gang is known. Where the defaults of a cluster are
 not known, the largest of all count. The clusters are read at the same time, each namespace once a minute. If the
 defaults of a cluster cannot be read, those of the hub count among the largest. Beside that, all defaults of each
-cluster are surveyed once a minute, for the leader's snapshot.
+cluster are surveyed at least once a minute, for the leader's snapshot and for old answers to intake.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ _log = log.get("reconciler")
 def lane_of(uid: str, cache: Cache, informer: AppWrapperInformer) -> str:
     """The lane of an AppWrapper in the work queue; AppWrappers of one lane may have to wait for the same answers.
 
-    Each cluster has a lane for the AppWrappers that it is asked about. It has a second lane for large AppWrappers, and
-    a third for those that are too large to be read, or whose last status write failed: in each of these the status
+    Each cluster has three lanes. The first has most AppWrappers, and the second the large ones. The third has those
+    that are too large to be read, and those whose last status write failed. In the second and in the third lane status
     writes wait for each other (`controller.reconcile.status_writer`).
     """
     cluster = cache.cluster_of(uid)

@@ -225,7 +225,7 @@ class StatusWriter:
         self._written[view.uid] = _Written(written, int(version), self._monotonic())
 
     def _turn_of(self, uid: str) -> AbstractAsyncContextManager[None]:
-        """What a write waits for: nothing, if the API server does it at once."""
+        """The turn that a status write waits for; a write that the API server does at once waits for none."""
         if self._informer.is_slow(uid):
             return self._one_slow
         return self._one_large if self._informer.is_large(uid) else contextlib.nullcontext()

@@ -72,7 +72,7 @@ class Cache:
         self._withheld: frozenset[str] = frozenset()
         self._holders: dict[str, dict[str, Record]] = {}
         self._gathered: dict[str, tuple[Record, ...]] = {}
-        """The holders of each cluster of which none changed since they were gathered."""
+        """The records that hold capacity, by cluster; a cluster is left out once one of its records has changed."""
         self.holders_version = 0
         self.dispatches = 0
         self._undispatched: dict[str, dict[str, None]] = {}

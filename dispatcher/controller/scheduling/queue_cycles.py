@@ -133,7 +133,7 @@ class QueueCycles:
     def _gather_running(
         self, forest: Forest, snapshots: Mapping[str, ClusterSnapshot], now: datetime
     ) -> None:
-        """Gather the gangs whose ends count for reservations, unless no gang is past a starvation bound."""
+        """Gather the running gangs, whose ends date reservations, if a gang may be past its starvation bound."""
         if forest is not self._forest:
             bounds = (each.starvation_bound for each in forest.places.values())
             self._forest, self._bound = forest, min(bounds, default=forest.defaults.starvation_bound)

@@ -123,7 +123,7 @@ def applied(record: Record, proposal: Proposal, rules: SchedulingRules, now: dat
 
 
 def _asked(record: Record, proposal: Proposal, rules: SchedulingRules) -> MutableSpec:
-    """What a proposal asks for of what may change, as far as it counts."""
+    """The fields of a proposal that a user may change, with the values that count."""
     spec, requirements = proposal.spec, proposal.record.requirements
     names_class = bool(proposal.priority_class)
     asked = MutableSpec(

@@ -259,7 +259,7 @@ def missing_pods(
 
 
 _WITHOUT_PODS: Final = "no pods, for at most "
-"""Begins the words about a gang of which Kueue is to admit all objects."""
+"""The first words of the message about a gang whose objects all wait for Kueue."""
 
 
 def _awaited(record: Record, policy: LifecyclePolicy, withheld: Withheld) -> HealthIssue:

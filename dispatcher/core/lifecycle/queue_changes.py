@@ -307,7 +307,7 @@ def choose_notifications(record: Record, chosen: str, now: datetime, problems: S
 
 
 def with_choice(change: Change, chosen: Choices | None) -> Change:
-    """A change of the phase with the latest choice of notifications, by which its own event is told.
+    """The change; if it changes the phase, with the latest choice of notifications, by which targets are told of it.
 
     So a choice that waits for its turn (`CHOSEN_EVERY`) is not lost when the gang starts, leaves or ends.
     """

@@ -1,4 +1,4 @@
-"""What the notifier reads of the database, and what it keeps there for each target: values alone."""
+"""The values that the notifier reads from the database, and those that it keeps there for each target."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class QueueNow(Struct, frozen=True):
 
 
 class Alarm(Struct, frozen=True):
-    """An alarm of a queue whose begin a target was told, and whose end it was not."""
+    """An alarm of a queue that has begun: its target was told of the begin, and not yet of the end."""
 
     target: str
     alarm: str
