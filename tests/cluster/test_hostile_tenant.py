@@ -47,6 +47,9 @@ BOUND_SECONDS: Final = 1.0
 SECONDS_BETWEEN_TURNS: Final = 0.05
 """Between what the bare controller writes twice and the next such; else it would keep the API server busy itself."""
 CANARY: Final = re.compile(rb'"name":"(canary-\d+)"')
+BARE: Final = "bare"
+"""The AppWrapper that the bare controller serves."""
+PATCHED: Final = re.compile(rb'"((?:asked|written)-canary-\d+-\d+)"')
 AT_ONCE: Final = 16
 """Objects that a tenant creates, changes and deletes at the same time."""
 PAGE: Final = 4
@@ -182,11 +185,13 @@ async def is_let_pass(call: Awaitable[Json]) -> bool:
 
 
 class Bare:
-    """A controller that decides nothing: it sees a canary by a watch, as the dispatcher does, and writes twice for it.
+    """A controller that decides nothing: it sees an AppWrapper that is asked for, and writes twice for it.
 
-    So it takes as long as the API server does, which the tenant keeps busy, and no longer. It serves a canary again and
-    again until the dispatcher has dispatched it: so it meets each moment in which the API server is busy. Its watch
-    tells when that was: a busy API server takes a second for each look.
+    It sees by a watch of AppWrappers, as the dispatcher does, and so does its user see the second write, as that of a
+    dispatch: a busy API server tells of a write seconds after it was made. So it takes as long as the API server does,
+    which the tenant keeps busy, and no longer. It serves again and again until the dispatch of the canary is seen: so
+    it meets each moment in which the API server is busy. It serves one AppWrapper, which is suspended: the dispatcher
+    has nothing to do for it.
     """
 
     def __init__(self, world: World) -> None:
@@ -208,11 +213,10 @@ class Bare:
             "AppWrapper"
         )  # without those of the tenant, which may be too large for a line
         async for line in self._world.client.watch(path, query, idle_timeout=7200):
-            if found := CANARY.search(line):
-                name = found[1].decode()
-                self._event(self._seen, name).set()
-                if _is_dispatched(orjson.loads(line)["object"]):
-                    self._event(self._dispatched, name).set()
+            for asked_or_written in PATCHED.findall(line):
+                self._event(self._seen, asked_or_written.decode()).set()
+            if (found := CANARY.search(line)) and _is_dispatched(orjson.loads(line)["object"]):
+                self._event(self._dispatched, found[1].decode()).set()
 
     async def until_dispatched(self, name: str) -> None:
         """Return once the status of a canary says so; what follows is said at most once a second."""
@@ -220,11 +224,11 @@ class Bare:
             await self._event(self._dispatched, name).wait()
 
     async def longest_service(self, name: str, until: asyncio.Future[float]) -> float:
-        """The seconds that it took at most, begun again and again until then."""
+        """The seconds that it took at most, begun again and again until then; also if it is not done yet."""
         longest, turn = 0.0, itertools.count()
         while not until.done():
             began = time.monotonic()
-            served = asyncio.ensure_future(self._serve(name, next(turn)))
+            served = asyncio.ensure_future(self._serve(f"{name}-{next(turn)}"))
             ends: set[asyncio.Future[Any]] = {served, until}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             longest = max(longest, time.monotonic() - began)
@@ -232,13 +236,18 @@ class Bare:
             await asyncio.wait([until], timeout=SECONDS_BETWEEN_TURNS)
         return longest
 
-    async def _serve(self, name: str, turn: int) -> None:
-        """Return once it has seen the canary, and written for it as often as a dispatch does."""
+    async def _serve(self, asked: str) -> None:
+        """Ask for it, see that, write as often as a dispatch does, and return once its user sees that."""
         async with asyncio.timeout(60):
-            await self._event(self._seen, name).wait()
-        plain = f"plain-{name}-{turn}"
-        await self._world.create(config_map(plain))
-        await self._world.merge("ConfigMap", plain, {"metadata": {"labels": {"written": "twice"}}})
+            await self._patch("asked", asked)
+            await self._event(self._seen, f"asked-{asked}").wait()
+            await self._world.create(config_map(f"plain-{asked}"))
+            await self._patch("written", asked)
+            await self._event(self._seen, f"written-{asked}").wait()
+
+    async def _patch(self, verb: str, asked: str) -> None:
+        patch = {"metadata": {"annotations": {f"example.com/{verb}": f"{verb}-{asked}"}}}
+        await self._world.client.patch(self._world.path("AppWrapper", BARE), patch, MERGE_PATCH)
 
     def _event(self, events: dict[str, asyncio.Event], name: str) -> asyncio.Event:
         return events.setdefault(name, asyncio.Event())
@@ -252,17 +261,17 @@ def _is_dispatched(canary: Json) -> bool:
 async def wait_of_canary(world: World, bare: Bare, number: int) -> float:
     """Seconds that a canary is dispatched later than a bare controller, beside the dispatcher, could have done it."""
     name = f"canary-{number}"
-    await world.create(appwrapper(name, item(config_map(name), custompodresources=[])))
-    dispatched = asyncio.ensure_future(seconds_of(bare.until_dispatched(name)))
+
+    async def be_dispatched() -> float:
+        began = time.monotonic()
+        await world.create(appwrapper(name, item(config_map(name), custompodresources=[])))
+        await bare.until_dispatched(name)
+        return time.monotonic() - began
+
+    dispatched = asyncio.ensure_future(be_dispatched())
     served = await bare.longest_service(name, dispatched)
     await world.delete(name)
     return await dispatched - served
-
-
-async def seconds_of(work: Awaitable[object]) -> float:
-    began = time.monotonic()
-    await work
-    return time.monotonic() - began
 
 
 async def longest_wait_beside(
@@ -290,6 +299,7 @@ async def try_all(world: World, tenant: World, tried: list[Act]) -> tuple[list[T
     victim = await world.create(appwrapper("victim", item(config_map("victim"), custompodresources=[])))
     await world.until_shown("victim", "Running")
     led = await epoch(world)
+    await world.create(appwrapper(BARE, item(config_map(BARE), custompodresources=[]), suspend=True))
     bare = Bare(world)
     watching = asyncio.create_task(bare.run())
     trials, numbers = [], itertools.count()
