@@ -322,9 +322,8 @@ class Bench:
         self._ledger = ledgers[names[0]]
         self._cache = Cache(ledgers)
         metrics, recorder = Metrics(), EventRecorder(client, time.monotonic)
-        self.committer = Committer(
-            store, self._cache, StepRecorder(metrics, recorder, lambda _: recorder).announce
-        )
+        announce = StepRecorder(metrics, recorder, lambda _: recorder).announce
+        self.committer = Committer(store, self._cache, announce, lambda _uid: None)
         self._decided: dict[str, asyncio.Event] = {}
         known = Members(ledgers, backlog.namespaces) if backlog.clusters else HubAlone(self._ledger)
         self._dispatch = TimedScheduler(

@@ -193,7 +193,7 @@ class Leader:
 
     def __post_init__(self) -> None:
         self.cache = Cache({HUB_CLUSTER: CapacityLedger()})
-        self.committer = Committer(self.store, self.cache, lambda _change, _record: None)
+        self.committer = Committer(self.store, self.cache, lambda _change, _record: None, lambda _uid: None)
         self.hub = AppWrapperInformer(self.client, Discovery(self.client), self.note, self.is_known)
         self.failed: list[str] = []
         context = AttemptContext(

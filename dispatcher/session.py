@@ -19,6 +19,7 @@ from dispatcher import log
 from dispatcher.api.clusters.potential import NO_POTENTIAL, PotentialNodes
 from dispatcher.api.clusters.provisioning import ProvisioningClass
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.api.notifications import Choices
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.attempt_context import AttemptContext, Members
 from dispatcher.controller.intake.author_check import AuthorCheck, watch_policy
@@ -162,7 +163,7 @@ class Session:
         self._recorder = self._cluster.event_recorder
         self._steps = StepRecorder(process.metrics, self._recorder, self._recorder_in, process.kinds)
         self._loop_report = self._make_loop_report()
-        self._committer = Committer(self._store, self._cache, self._announce)
+        self._committer = Committer(self._store, self._cache, self._announce, self._choices_of)
         self._informer = AppWrapperInformer(
             process.client, self._cluster.discovery, self._appwrapper_changed, self._is_taken_in
         )
@@ -578,6 +579,11 @@ class Session:
         self._outlooks.note(change)
         if self._fields is not None:
             self._fields.note(change)
+
+    def _choices_of(self, uid: str) -> Choices | None:
+        """The notifications that an AppWrapper chooses now; None while the watch does not show it."""
+        view = self._informer.view(uid)
+        return None if view is None else self._limits.notifications(view)
 
     def _recorder_in(self, cluster: str) -> EventRecorder | None:
         """What writes Events to a cluster; None while it is not connected."""

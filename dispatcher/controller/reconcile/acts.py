@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
-from msgspec.structs import replace
-
 from dispatcher import errors, log
 from dispatcher.controller.intake.attempt_context import AttemptContext, Members
 from dispatcher.controller.intake.intake import Intake
@@ -56,12 +54,6 @@ class Acts:
 
     async def carry_out(self, uid: str, observed: ObservedState, decision: Decision) -> Result:
         """Carries out a decision about the AppWrapper of that uid."""
-        result = await self._carry_out(uid, observed, decision)
-        if result.change is None:
-            return result
-        return replace(result, change=queue_changes.with_choice(result.change, observed.notifications))
-
-    async def _carry_out(self, uid: str, observed: ObservedState, decision: Decision) -> Result:
         if isinstance(decision, Commit):
             return await self._commit(decision)
         match decision.act:

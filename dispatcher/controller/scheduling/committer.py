@@ -4,6 +4,9 @@ Changes gather while a transaction is under way; the next transaction takes them
 and under load the number of transactions does not grow with the number of AppWrappers. Only committed records enter the
 cache, and only then do the workers go on.
 
+Every change of the leader is committed here, so here it takes along the latest choice of notifications: whoever decided
+that a gang starts, leaves or ends, its targets are told of it by what its AppWrapper chooses at that moment.
+
 Changes that are only right together, those of a preemption, are written whole or not at all, in a transaction of their
 own.
 """
@@ -18,8 +21,10 @@ from itertools import chain
 from typing import Final
 
 from dispatcher import log
+from dispatcher.api.notifications import Choices
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.records.record import Change, Record
 from dispatcher.store.state.queue import CommitResult, QueueStore
 
@@ -33,18 +38,23 @@ _log = log.get("committer")
 
 
 class Committer:
-    """Commits changes while `run` runs; calls `announce` with each change that was accepted."""
+    """Commits changes while `run` runs; calls `announce` with each change that was accepted.
+
+    `choices_of` returns the notifications that the AppWrapper of a uid chooses now; None while no watch shows it.
+    """
 
     def __init__(
         self,
         store: QueueStore,
         cache: Cache,
         announce: Callable[[Change, Record], None],
+        choices_of: Callable[[str], Choices | None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._cache = cache
         self._announce = announce
+        self._choices_of = choices_of
         self._monotonic = monotonic
         self._gathered: list[tuple[Change, asyncio.Future[Record | None]]] = []
         self._groups: deque[list[tuple[Change, asyncio.Future[Record | None]]]] = deque()
@@ -117,12 +127,28 @@ class Committer:
         write: Callable[[Sequence[Change]], Awaitable[CommitResult]],
     ) -> None:
         try:
+            await self._take_choices_along(batch)
             result = await write([change for change, _ in batch])
             await self._publish(batch, result)
         except BaseException:
             for _, future in batch:
                 future.cancel()
             raise
+
+    async def _take_choices_along(self, batch: list[tuple[Change, asyncio.Future[Record | None]]]) -> None:
+        """Add to each change of a phase, in slices, what its AppWrapper chooses now: all commits come through here."""
+        slices = Slices(self._monotonic)
+        for index, (change, future) in enumerate(batch):
+            batch[index] = self._with_choice(change), future
+            await slices.give_way()
+
+    def _with_choice(self, change: Change) -> Change:
+        """The change with the choice of its AppWrapper; without it if that raises (logged)."""
+        try:
+            return queue_changes.with_choice(change, self._choices_of(change.after.uid))
+        except Exception as error:  # noqa: BLE001  # one change must not end the commits of the others
+            log.internal_error("committer", error, appwrapper=change.after.uid)
+            return change
 
     async def _publish(
         self, batch: list[tuple[Change, asyncio.Future[Record | None]]], result: CommitResult

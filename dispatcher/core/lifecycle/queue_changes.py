@@ -309,7 +309,8 @@ def choose_notifications(record: Record, chosen: str, now: datetime, problems: S
 def with_choice(change: Change, chosen: Choices | None) -> Change:
     """The change; if it changes the phase, with the latest choice of notifications, by which targets are told of it.
 
-    So a choice that waits for its turn (`CHOSEN_EVERY`) is not lost when the gang starts, leaves or ends.
+    So a choice that waits for its turn (`CHOSEN_EVERY`) is not lost when the gang starts, leaves or ends. Its
+    event names what cannot be read of the choice, as that of `choose_notifications` does.
     """
     before, after = change.before, change.after
     is_followed = before is not None and before.phase in CHOOSING and after.phase is not before.phase

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import count
 
@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from dispatcher.api.notifications import Choices, choices_in
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH, LARGEST_BATCH_BYTES, Committer
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal
@@ -32,12 +33,18 @@ def nobody(_change: Change, _record: Record) -> None:
     """Is told what was committed."""
 
 
+def nothing(_uid: str) -> None:
+    """No watch shows what an AppWrapper chooses."""
+
+
 @asynccontextmanager
 async def committing(
-    store: FakeStore, announce: Callable[[Change, Record], None] = nobody
+    store: FakeStore,
+    announce: Callable[[Change, Record], None] = nobody,
+    choices_of: Callable[[str], Choices | None] = nothing,
 ) -> AsyncIterator[tuple[Committer, Cache]]:
     cache = Cache({})
-    committer = Committer(store, cache, announce)
+    committer = Committer(store, cache, announce, choices_of)
     async with workers.running(committer.run()):
         yield committer, cache
 
@@ -119,7 +126,7 @@ async def test_failure_of_the_store_cancels_waiting_callers_and_ends_the_committ
     store.gate.clear()
     store.failure = Fenced("another leads")
     cache = Cache({})
-    committer = Committer(store, cache, nobody)
+    committer = Committer(store, cache, nobody, nothing)
     running = asyncio.create_task(committer.run())
     waiting = [asyncio.create_task(committer.commit(submitted("under-way")))]
     await asyncio.sleep(1)
@@ -142,7 +149,7 @@ async def test_end_of_the_committer_while_it_announces_cancels_waiting_callers()
         running.cancel()
 
     committer = Committer(
-        FakeStore(), cache := Cache({}), end_after_the_first, monotonic=count(step=1).__next__
+        FakeStore(), cache := Cache({}), end_after_the_first, nothing, monotonic=count(step=1).__next__
     )
     running = asyncio.create_task(committer.run())
     waiting = [asyncio.create_task(committer.commit(submitted(name))) for name in ("first", "second")]
@@ -274,7 +281,7 @@ async def test_failure_of_the_store_cancels_callers_that_wait_for_a_group() -> N
     store = FakeStore()
     store.gate.clear()
     store.failure = Fenced("another leads")
-    committer = Committer(store, cache := Cache({}), nobody)
+    committer = Committer(store, cache := Cache({}), nobody, nothing)
     running = asyncio.create_task(committer.run())
     waiting = [
         asyncio.create_task(committer.commit_together([submitted("under-way")])),
@@ -287,3 +294,50 @@ async def test_failure_of_the_store_cancels_callers_that_wait_for_a_group() -> N
     await asyncio.wait(waiting)
     assert [task.cancelled() for task in waiting] == [True, True]
     assert cache.uids() == []
+
+
+# --- what AppWrappers choose to be told ------------------------------------------------------------------
+
+CHOICES = choices_in("mail=Failed oops")
+
+
+@pytest.mark.parametrize(
+    "commit",
+    [
+        pytest.param(lambda committer, change: committer.commit(change), id="alone"),
+        pytest.param(lambda committer, change: committer.commit_all([change]), id="with-others"),
+        pytest.param(lambda committer, change: committer.commit_together([change]), id="in-a-group"),
+    ],
+)
+async def test_each_way_to_commit_takes_the_latest_choice_of_notifications_along(
+    commit: Callable[[Committer, Change], Awaitable[object]],
+) -> None:
+    store, told = FakeStore(), list[Change]()
+    change = queue_changes.dispatch(make_record(), "hub", at(1))
+    choices_of = {change.after.uid: CHOICES}.get
+    async with committing(store, lambda change, _record: told.append(change), choices_of) as (
+        committer,
+        cache,
+    ):
+        await commit(committer, change)
+        record = cache.get(change.after.uid)
+    assert record is not None
+    assert record.notifications == "mail=Failed"
+    assert store.changes == told == [queue_changes.with_choice(change, CHOICES)]
+
+
+async def test_choice_counts_that_is_there_when_the_transaction_begins() -> None:
+    store, choices = FakeStore(), dict[str, Choices]()
+    store.gate.clear()
+    change = queue_changes.dispatch(make_record(), "hub", at(1))
+    async with committing(store, choices_of=choices.get) as (committer, _):
+        under_way = asyncio.create_task(committer.commit(submitted("other")))
+        await asyncio.sleep(1)
+        gathered = asyncio.create_task(committer.commit(change))
+        await asyncio.sleep(1)
+        choices[change.after.uid] = CHOICES
+        store.gate.set()
+        record = await gathered
+        await under_way
+    assert record is not None
+    assert record.notifications == "mail=Failed"

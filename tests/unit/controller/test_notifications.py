@@ -15,10 +15,12 @@ from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gangs.pods import Pod, PodPhase
 from dispatcher.core.model.records.record import Phase
 from dispatcher.core.model.resources import NOTHING
+from dispatcher.core.queues.queue import Queue
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_appwrapper
 from tests.fakes import FakeApiServer, answer, never, watch
 from tests.unit.controller.test_limits import running
+from tests.unit.controller.test_scheduler_queues import DRAINED, TEAMS, put, scheduler_of
 from tests.unit.controller.wire import job, made, true
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import until
@@ -114,6 +116,31 @@ async def test_choice_that_waits_for_its_turn_counts_for_the_end_of_the_gang(wor
     await world.reconcile(record.uid)
     ended = world.record(record.uid)
     assert (ended.phase, ended.notifications) == (Phase.FAILING, "mail=Failed")
+
+
+@pytest.mark.parametrize(
+    ("phase", "queues", "cause"),
+    [
+        pytest.param(Phase.QUEUED, (Queue("b"),), Cause.DISPATCHED, id="dispatch"),
+        pytest.param(Phase.RUNNING, TEAMS, Cause.PREEMPTED, id="preemption"),
+        pytest.param(Phase.RUNNING, DRAINED, Cause.EVICTED, id="drain"),
+    ],
+)
+async def test_choice_that_waits_for_its_turn_counts_for_what_a_cycle_commits(
+    world: World, phase: Phase, queues: tuple[Queue, ...], cause: Cause
+) -> None:
+    gang, owner = put(world, "aw", 6, "b", phase), put(world, "owner", 6, "a")
+    for each in (gang, owner):
+        world.show(make_appwrapper(each.name, annotations={NOTIFY: "mail=Preempted,Evicted oops"}))
+    await scheduler_of(world, queues).cycle()
+
+    [change] = [each for each in world.store.changes if each.after.uid == gang.uid]
+    assert change.events[-1].cause == cause
+    assert change.events[-1].message.endswith(
+        "'oops' is not TARGET=EVENT,EVENT, for example team-slack=Failed,Completed"
+    )
+    assert world.record(gang.uid).notifications == "mail=Preempted,Evicted"
+    assert world.record(owner.uid).notifications == ""  # it stays queued: its choice has a turn of its own
 
 
 async def test_annotations_of_namespaces_are_known_and_their_changes_reported(

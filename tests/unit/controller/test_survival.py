@@ -34,12 +34,27 @@ async def test_change_that_cannot_be_announced_is_committed_all_the_same(
             raise NOBODY_THOUGHT
 
     cache = Cache({})
-    committer = Committer(FakeStore(), cache, announce)
+    committer = Committer(FakeStore(), cache, announce, lambda _uid: None)
     changes = [first_changes.submit(make_submission(name), make_gang(), at(0)) for name in ("odd", "fine")]
     async with running(committer.run()) as task:
         assert [record.name for record in await committer.commit_all(changes)] == ["odd", "fine"]
         assert not task.done()
     assert len(cache.uids()) == 2
+    assert counted("committer") == 1
+
+
+async def test_change_whose_choice_of_notifications_cannot_be_found_is_committed_without_it(
+    counted: Callable[[str], int],
+) -> None:
+    def choices_of(uid: str) -> None:
+        if uid == "uid-of-odd":
+            raise NOBODY_THOUGHT
+
+    committer = Committer(FakeStore(), Cache({}), lambda _change, _record: None, choices_of)
+    changes = [first_changes.submit(make_submission(name), make_gang(), at(0)) for name in ("odd", "fine")]
+    async with running(committer.run()) as task:
+        assert [record.name for record in await committer.commit_all(changes)] == ["odd", "fine"]
+        assert not task.done()
     assert counted("committer") == 1
 
 

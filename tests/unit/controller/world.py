@@ -12,6 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from dispatcher.api.clusters.potential import BIND_WITHIN
+from dispatcher.api.notifications import Choices
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.attempt_context import AttemptContext, Members
 from dispatcher.controller.intake.author_check import AuthorCheck
@@ -132,7 +133,7 @@ class World:
         self.cluster = self.make_cluster("hub", self.client, self.ledger)
         self.clusters = {"hub": self.cluster}
         self.hub = AppWrapperInformer(self.client, self.cluster.discovery, self.queue.add, lambda _uid: False)
-        self.committer = Committer(self.store, self.cache, lambda _change, _record: None)
+        self.committer = Committer(self.store, self.cache, lambda _change, _record: None, self.choices_of)
         self.specs = Specs(self.store)
         self.context = AttemptContext(
             self.hub,
@@ -236,6 +237,11 @@ class World:
         """The namespace of an AppWrapper that the database or the hub knows."""
         known = self.cache.get(uid) or self.hub.view(uid)
         return known.namespace if known else None
+
+    def choices_of(self, uid: str) -> Choices | None:
+        """The notifications that an AppWrapper chooses, as the watch of the hub shows it."""
+        view = self.hub.view(uid)
+        return None if view is None else self.limits.notifications(view)
 
     def comes_back(self, uid: str) -> None:
         self.failed.append(uid)
