@@ -340,6 +340,7 @@ POD: Final[Json] = {
 }
 
 WARNING: Final[Json] = {
+    "metadata": {"name": "j.1", "resourceVersion": "7"},
     "type": "Warning",
     "reason": "FailedCreate",
     "message": "pods is forbidden: exceeded quota",

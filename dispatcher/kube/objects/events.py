@@ -301,7 +301,7 @@ async def list_events(client: ClusterClient, namespace: str, selector: str) -> l
 def warned_in(found: Sequence[Json], namespace: str) -> Sequence[Warned]:
     """The objects of these Events, each with its newest warning, the newest first. Unreadable Events are left out."""
     by_object: dict[str, Warned] = {}
-    for event in sorted(found, key=last_seen, reverse=True):
+    for event in sorted(found, key=_occurrence, reverse=True):
         ref = _object_of(event, namespace)
         if ref is not None:
             by_object.setdefault(ref.uid, Warned(ref, words_of(event), last_seen(event)))
@@ -310,7 +310,7 @@ def warned_in(found: Sequence[Json], namespace: str) -> Sequence[Warned]:
 
 def newest_words(found: Sequence[Json]) -> str:
     """The newest of these warnings; empty without any."""
-    return words_of(max(found, key=last_seen, default={}))
+    return words_of(max(found, key=_occurrence, default={}))
 
 
 def words_of(event: Json) -> str:
@@ -324,6 +324,23 @@ def last_seen(event: Json) -> str:
     observed = mapping_of(event.get("series")).get("lastObservedTime")
     times = (observed, event.get("lastTimestamp"), event.get("eventTime"))
     return max(filter(None, map(text_of, times)), default="")
+
+
+_SECOND: Final = len("2026-01-01T00:00:00")
+"""Characters of a time up to its second."""
+
+
+def _occurrence(event: Json) -> tuple[str, int, str, str]:
+    """What Events are sorted by, the one that occurred last at the end; no two Events of a namespace are equal in it.
+
+    Most clients write whole seconds. Within a second the order is that of the API server's last writes: versions of one
+    resource are numbers, of which the one with more digits is greater. Events without a version go by their names.
+
+    Source: https://www.kubernetes.dev/resources/keps/5504/
+    """
+    metadata = mapping_of(event.get("metadata"))
+    version = name_of(metadata.get("resourceVersion"))
+    return last_seen(event)[:_SECOND], len(version), version, name_of(metadata.get("name"))
 
 
 def _object_of(event: Json, namespace: str) -> ObjectRef | None:

@@ -89,6 +89,49 @@ def test_last_time_of_any_version_of_the_api_counts(fields: Json, expected: str)
     assert last_seen(fields) == expected
 
 
+EARLIER, LATER = "2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z"
+
+
+def written(seen: str, version: str | None, name: str, **fields: Any) -> Json:  # noqa: ANN401
+    """An Event as an API server has it."""
+    return event(seen=seen, metadata={"name": name, "resourceVersion": version}, **fields)
+
+
+def in_fractions(seen: str, version: str, name: str) -> Json:
+    """An Event of a client of the newer API, which writes fractions of a second."""
+    return written(seen, version, name, lastTimestamp=None, eventTime=seen)
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        pytest.param(written(EARLIER, "12", "b"), written(LATER, "11", "a"), id="by-the-second"),
+        pytest.param(written(LATER, "11", "b"), written(LATER, "12", "a"), id="then-by-the-last-write"),
+        pytest.param(written(LATER, "9", "b"), written(LATER, "10", "a"), id="which-is-a-number"),
+        pytest.param(
+            in_fractions("2026-01-01T00:00:02.900000Z", "11", "b"),
+            written(LATER, "12", "a"),
+            id="also-after-a-fraction",
+        ),
+        pytest.param(
+            written(LATER, "11", "b"),
+            in_fractions("2026-01-01T00:00:02.100000Z", "12", "a"),
+            id="also-before-a-fraction",
+        ),
+        pytest.param(written(LATER, None, "b"), written(LATER, "1", "a"), id="after-one-without-a-version"),
+        pytest.param(written(LATER, None, "a"), written(LATER, None, "b"), id="else-by-their-names"),
+    ],
+)
+def test_of_two_warnings_one_is_the_newer_one_in_whatever_order_they_are_listed(
+    older: Json, newer: Json
+) -> None:
+    first = older | {"message": "older", "involvedObject": event("first")["involvedObject"]}
+    second = newer | {"message": "newer", "involvedObject": event("second")["involvedObject"]}
+    for listed in ([first, second], [second, first]):
+        assert newest_words(listed) == "FailedCreate: newer"
+        assert [each.ref.name for each in warned_in(listed, "default")] == ["second", "first"]
+
+
 def test_newest_words_of_no_event_are_empty() -> None:
     assert newest_words([]) == ""
     assert (
