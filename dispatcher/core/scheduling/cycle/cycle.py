@@ -12,14 +12,13 @@ Without declared queues there is one queue `default` without limits, and no answ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Self, TypeGuard
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dispatcher.api.selector import Selector
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment
 from dispatcher.core.model.incremental import Steps
@@ -27,10 +26,8 @@ from dispatcher.core.model.records.failures import UNDECIDED_BY_ERROR, Failure
 from dispatcher.core.model.records.pending_reasons import (
     AWAITING_RELEASE,
     ENDS_WITH_OTHERS,
-    INSUFFICIENT,
     INSUFFICIENT_QUOTA,
     PREEMPTED_TOO_OFTEN,
-    RESERVED,
 )
 from dispatcher.core.model.records.record import Pending, Record
 from dispatcher.core.model.resources import Resources
@@ -47,9 +44,10 @@ from dispatcher.core.scheduling.cycle.outcomes import (
     Waiting,
 )
 from dispatcher.core.scheduling.cycle.refusals import Refusals
+from dispatcher.core.scheduling.cycle.reservations import Reservations
 from dispatcher.core.scheduling.cycle.standing_refusals import RefusedClasses, StandingRefusals
 from dispatcher.core.scheduling.cycle.turns import Turns
-from dispatcher.core.scheduling.fit.backfill import Backfills, Sites
+from dispatcher.core.scheduling.fit.backfill import Backfills
 from dispatcher.core.scheduling.fit.backfill_reservation import Reservation, noted, noted_quota
 from dispatcher.core.scheduling.fit.cluster_filters import (
     ClusterSnapshot,
@@ -86,7 +84,6 @@ from dispatcher.core.scheduling.sharing.quota_reservations import (
     QuotaReservations,
     is_late,
     is_starved,
-    renew_quota,
 )
 from dispatcher.core.scheduling.sharing.search import victim_order
 from dispatcher.text import counted
@@ -209,10 +206,20 @@ class QueueCycle:
         self._outcomes: list[QueueNews | ClassRefused] = []
         self._decided: set[str] = set()
         is_fresh = backfills is None and facts.reservations is None
-        self._backfills = Backfills() if is_fresh else backfills
-        self._without_room: set[str] = set()
-        self._reservations: Mapping[str, Reservation] = facts.reservations or {}
-        self._quota = facts.quota
+        self._reservations = Reservations(
+            forest=facts.forest,
+            snapshots=snapshots,
+            rooms=self._rooms,
+            clusters=self._clusters,
+            refusals=self._answers,
+            later=self._later,
+            active=self._active,
+            now=facts.now,
+            backfills=Backfills() if is_fresh else backfills,
+            budget=budget,
+            of_room=facts.reservations or {},
+            quota=facts.quota,
+        )
 
     @classmethod
     def begin_in_steps(
@@ -267,11 +274,11 @@ class QueueCycle:
         late = [queued.gang(uid) for uid, each in queued.blocked.items() if is_late(each, self._forest, now)]
         late.sort(key=lambda each: rank(each, now))
         late = [each for each in late if self._is_asked(each)]
-        yield from self._renew_reservations(late)
+        yield from self._reservations.renew(late)
         starved = [each for each in late if is_starved(each.record, self._forest, now)]
         waiting: list[PendingGang] = []
         for gang in starved:
-            if not (self._has_reservation(gang.uid) or self._admits(gang)):
+            if not (self._reservations.has(gang.uid) or self._admits(gang)):
                 continue  # those before it cost more than was expected
             outcome = self._add(gang, (yield from self._decide(gang)), is_starved=True)
             self._turns.take(gang)
@@ -280,7 +287,7 @@ class QueueCycle:
             )
             waiting += [gang] if is_waiting else []
             yield
-        yield from self._reserve_for_displaced(waiting)
+        yield from self._reservations.reserve_for_displaced(waiting)
         if starved:
             yield from self._note_other_room()
         while (gang_in_turn := (yield from self._turns.next_in_steps())) is not None:
@@ -364,97 +371,6 @@ class QueueCycle:
                 self._leave(gangs)
                 self._outcomes.append(Drained(place.name, gangs))
 
-    def _renew_reservations(self, late: Sequence[PendingGang]) -> Steps[None]:
-        """Renew the reservations for the gangs past the starvation bound, which are in order."""
-        backfills, now = self._backfills, self._facts.now
-        if backfills is None:
-            return
-        backfills.debts.forget_past(now)
-        taken = [each.record for each in late if self._answers.by_queues(each) is None]
-        for_quota = taken if self._forest.is_declared else []
-        rooms = Sites.of_clusters(self._snapshots, backfills.room.running)
-        self._quota = yield from renew_quota(
-            backfills,
-            for_quota,
-            self._later,
-            self._active,
-            now,
-            lambda record: self._has_room(record, rooms),
-            self._may_go,
-        )
-        yield from self._renew_rooms(
-            backfills, [each for each in taken if is_starved(each, self._forest, now)]
-        )
-
-    def _renew_rooms(self, backfills: Backfills, starved: Sequence[Record]) -> Steps[None]:
-        """Renew the reservations of capacity for the starved gangs; only a gang that waits for room begins one."""
-        starved = [each for each in starved if self._needs_room(each)]
-        if starved or backfills.room.reservations:
-            records = [self._on_own_clusters(each) for each in starved]
-            sites = Sites.of_clusters(self._snapshots, backfills.room.running)
-            sites = replace(sites, lacks_nothing_else=self._has_quota)
-            waiting = {each.uid for each in records if self._awaits_room(each, sites)}
-            yield from backfills.renew_room(records, sites, self._forest, self._facts.now, waiting)
-        self._reservations = backfills.room.reservations
-
-    def _reserve_for_displaced(self, waiting: Sequence[PendingGang]) -> Steps[None]:
-        """Begin reservations for the starved gangs that fitted a cluster until another one was placed there."""
-        displaced = [each for each in waiting if each.uid in self._without_room - self._reservations.keys()]
-        if self._backfills is None or not displaced:
-            return
-        yield from self._renew_rooms(self._backfills, [each.record for each in waiting])
-        for gang in displaced:
-            self._keep(gang)
-
-    def _may_go(self, record: Record) -> bool:
-        """True if some cluster of its queues accepts the gang, and would have room for it if it were empty."""
-        return self._asked(record, lambda: bool(self._clusters.accepting(PendingGang(record))))
-
-    def _awaits_room(self, record: Record, sites: Sites) -> bool:
-        """True if a gang has quota later, but for what is held back, and fits no cluster now."""
-        if not self._has_quota(record):
-            return False
-        return self._asked(record, lambda: not any(site.fits(record) for site in sites.of(record)))
-
-    def _asked(self, record: Record, question: Callable[[], bool]) -> bool:
-        """The answer about a gang before its decision, with the steps noted in the budget; False beyond the budget."""
-        budget = self._budget
-        if budget is None or not budget.needs_search(record):
-            return question()
-        has_place = self._has_reservation(record.uid) or budget.is_open(record)
-        if not (has_place or budget.admits(record)):
-            return False
-        before = steps_so_far(self._snapshots.values())
-        answer = question()
-        budget.note(record, steps_so_far(self._snapshots.values()) - before)
-        if not has_place:
-            budget.close(record)
-        return answer
-
-    def _has_quota(self, record: Record) -> bool:
-        """True if a gang has quota later, but for what is held back."""
-        demand, priority, leaves = record.gang.charged, record.priority, self._forest.queues_of(record.leaves)
-        return not any(self._later.lacking(leaf, demand, priority, but_for_holds=True) for leaf in leaves)
-
-    def _needs_room(self, record: Record) -> bool:
-        """False if the capacity of a gang is requested."""
-        return self._forest.class_of(record.leaves, record.gang) is None
-
-    def _has_room(self, record: Record, rooms: Sites) -> bool:
-        """True if a gang fits a cluster of its queues now, or needs none."""
-        if not self._needs_room(record):
-            return True
-        own = self._on_own_clusters(record)
-        return self._asked(own, lambda: any(site.fits(own) for site in rooms.of(own)))
-
-    def _on_own_clusters(self, record: Record) -> Record:
-        """The record with the clusters that its queues select as its own requirement."""
-        selected = self._forest.clusters_of(record.leaves)
-        if not selected.requirements:
-            return record
-        selector = Selector((*record.requirements.selector.requirements, *selected.requirements))
-        return replace(record, requirements=replace(record.requirements, selector=selector))
-
     # --- one gang ----------------------------------------------------------------------------------------------
 
     def _is_for_class(
@@ -481,12 +397,6 @@ class QueueCycle:
         self._search.changed(leaves)
         self._turns.changed(leaves)
 
-    def _has_reservation(self, uid: str) -> bool:
-        backfills = self._backfills
-        return backfills is not None and (
-            uid in backfills.room.reservations or uid in backfills.quota.reservations
-        )
-
     def _admits(self, gang: PendingGang) -> bool:
         """True if the gang is to be decided in this cycle."""
         budget = self._budget
@@ -502,7 +412,7 @@ class QueueCycle:
         One of a strict queue may stay behind the head, which costs nothing.
         """
         is_next = is_starved(gang.record, self._forest, self._facts.now)
-        return not is_next or self._has_reservation(gang.uid) or self._admits(gang)
+        return not is_next or self._reservations.has(gang.uid) or self._admits(gang)
 
     def _stop_at(self, gang: PendingGang) -> None:
         """Let the strict queues of a gang that is left out stop there, unless they may pass it."""
@@ -739,7 +649,7 @@ class QueueCycle:
 
     def _noted_head_without_room(self, gang: PendingGang, outcome: Unplaced, *, is_starved: bool) -> Unplaced:
         reason = outcome.refused.nearest.reason
-        reservation = self._reservation_for(gang, reason, is_starved=is_starved)
+        reservation = self._reservations.held_for(gang, reason, is_starved=is_starved)
         if reservation is not None:
             outcome = replace(outcome, refused=outcome.refused.reserved(reservation))
             if reservation.is_resting:
@@ -750,7 +660,7 @@ class QueueCycle:
         self, gang: PendingGang, outcome: Waiting | Preempting, *, is_starved: bool
     ) -> Waiting | Preempting:
         record, reason = gang.record, outcome.pending.reason
-        reservation = self._reservation_for(gang, reason, is_starved=is_starved)
+        reservation = self._reservations.held_for(gang, reason, is_starved=is_starved)
         if reservation is not None:
             note = noted_quota if reason == INSUFFICIENT_QUOTA else noted
             outcome = replace(outcome, pending=note(outcome.pending, reservation))
@@ -758,7 +668,7 @@ class QueueCycle:
                 return outcome  # the next gang can be the head
         for place in self._forest.places_of(gang.leaves) if reason == INSUFFICIENT_QUOTA else ():
             is_first = place.name not in self._heads
-            hold = self._quota.hold(place, record, is_first=is_first, is_starved=is_starved)
+            hold = self._reservations.quota.hold(place, record, is_first=is_first, is_starved=is_starved)
             if hold is not None:
                 self._ledger.hold(hold)
                 self._later.hold(hold)
@@ -774,24 +684,6 @@ class QueueCycle:
             self._heads.setdefault(place.name, gang.record)
             self._open.discard(place.name)
         return is_head
-
-    def _reservation_for(self, gang: PendingGang, reason: str, *, is_starved: bool) -> Reservation | None:
-        """The reservation of what a starved gang waits for, if it has one; that of capacity is kept from now on."""
-        if is_starved and reason == INSUFFICIENT_QUOTA:
-            return self._quota.by_uid.get(gang.uid)
-        if is_starved and reason in {INSUFFICIENT, RESERVED}:
-            self._without_room.add(gang.uid)
-            return self._keep(gang)
-        return None
-
-    def _keep(self, gang: PendingGang) -> Reservation | None:
-        """Keep the capacity that a gang has a reservation of; the reservation, if it has one."""
-        reservation = self._reservations.get(gang.uid)
-        if reservation is not None and not reservation.is_resting:
-            room = self._rooms.get(reservation.cluster)
-            if room is not None and room.keeper is None:
-                room.keep(gang.record, reservation.assignment)
-        return reservation
 
 
 class _Beginning(Struct, frozen=True):
