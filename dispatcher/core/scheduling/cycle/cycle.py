@@ -11,29 +11,27 @@ Without declared queues there is one queue `default` without limits, and no answ
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Self, TypeGuard
+from typing import Self, TypeGuard
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dispatcher.core.model import incremental
-from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.records.failures import UNDECIDED_BY_ERROR, Failure
 from dispatcher.core.model.records.pending_reasons import (
     AWAITING_RELEASE,
     ENDS_WITH_OTHERS,
     INSUFFICIENT_QUOTA,
-    PREEMPTED_TOO_OFTEN,
 )
-from dispatcher.core.model.records.record import Pending, Record
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.access import take
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.queues.queue import QueueingStrategy, Sharing, StopPolicy
+from dispatcher.core.scheduling.cycle.gang_decisions import GangDecisions
 from dispatcher.core.scheduling.cycle.news import ClassRefused, NewOutcome, Unplaced, is_news, outcome_of
 from dispatcher.core.scheduling.cycle.outcomes import (
     Impossible,
@@ -49,23 +47,13 @@ from dispatcher.core.scheduling.cycle.standing_refusals import RefusedClasses, S
 from dispatcher.core.scheduling.cycle.turns import Turns
 from dispatcher.core.scheduling.fit.backfill import Backfills
 from dispatcher.core.scheduling.fit.backfill_reservation import Reservation, noted, noted_quota
-from dispatcher.core.scheduling.fit.cluster_filters import (
-    ClusterSnapshot,
-    score,
-    score_of_request,
-)
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.fit.cluster_room import ClusterRoom
-from dispatcher.core.scheduling.fit.refused import (
-    ClusterShortfall,
-    Refused,
-    why_no_other,
-    why_no_request,
-)
 from dispatcher.core.scheduling.fit.search_budget import STEPS_OF_TRIAL, SearchBudget, steps_so_far
 from dispatcher.core.scheduling.preemption.failed_searches import FailedSearches
-from dispatcher.core.scheduling.preemption.surplus import by_gang, split, with_surplus
-from dispatcher.core.scheduling.preemption.victims import Victims, VictimSearch
-from dispatcher.core.scheduling.queued.cluster_answers import Acceptance, ClusterAnswers, requested
+from dispatcher.core.scheduling.preemption.surplus import by_gang, split
+from dispatcher.core.scheduling.preemption.victims import VictimSearch
+from dispatcher.core.scheduling.queued.cluster_answers import ClusterAnswers
 from dispatcher.core.scheduling.queued.queued_gangs import QueueClass, QueuedGangs
 from dispatcher.core.scheduling.queued.room_classes import Leaving
 from dispatcher.core.scheduling.sharing import division, dominant_share
@@ -85,13 +73,6 @@ from dispatcher.core.scheduling.sharing.quota_reservations import (
     is_late,
     is_starved,
 )
-from dispatcher.core.scheduling.sharing.search import victim_order
-from dispatcher.text import counted
-
-MOST_NAMED: Final = 10
-"""Victims that the pending reason of their preemptor names."""
-
-_AFTER_RELEASE: Final = "fits once gangs that are leaving have released their capacity"
 
 
 class Drained(Struct, frozen=True):
@@ -159,21 +140,12 @@ class QueueCycle:
     ) -> None:
         self._budget = budget
         self.failures: list[Failure] = []
-        self._trials = 0
-        """The steps of all searches for victims so far."""
-        self._is_changing = False
-        """True while accounts, rooms or a search are changed for a gang: then an exception ends the cycle."""
         begun = beginning or incremental.run(_begin(facts, snapshots, StandingRefusals()))
         self.failures += begun.failures
         self._facts = facts
         self._forest = facts.forest
         self._snapshots = snapshots
-        self._ledger, self._later, self._parts, self._shares = (
-            begun.ledger,
-            begun.later,
-            begun.parts,
-            begun.shares,
-        )
+        self._ledger, self._later, self._shares = begun.ledger, begun.later, begun.shares
         self._active: dict[str, list[ActiveGang]] = {}
         for gang in begun.active:
             if not gang.is_leaving:
@@ -202,6 +174,18 @@ class QueueCycle:
         """The strict leaves that stop at a gang that the budget leaves out: those behind it are left out, too."""
         self._answers = Refusals(
             facts.forest, self._ledger, facts.namespaces, self._heads, has_members=self._clusters.has_members
+        )
+        self._decisions = GangDecisions(
+            forest=facts.forest,
+            rooms=self._rooms,
+            clusters=self._clusters,
+            refusals=self._answers,
+            search=self._search,
+            turns=self._turns,
+            ledger=self._ledger,
+            later=self._later,
+            parts=begun.parts,
+            shares=self._shares,
         )
         self._outcomes: list[QueueNews | ClassRefused] = []
         self._decided: set[str] = set()
@@ -313,7 +297,7 @@ class QueueCycle:
             else:
                 self._turns.take(gang_in_turn)
                 self._refuse_behind(outcome, class_)
-            if self._is_changing and self._are_rooms_as_begun:
+            if self._decisions.is_changing and self._are_rooms_as_begun:
                 yield from self._note_other_room()
             yield
         yield from self._standing.end(self._refused, self._kept, self._snapshots, self._dispatched_to)
@@ -368,7 +352,7 @@ class QueueCycle:
             there = [each for each in self._active.get(place.name, ()) if each.uid not in self._search.gone]
             gangs = tuple(each for each in there if not each.is_fixed and not each.is_surplus)
             if gangs:
-                self._leave(gangs)
+                self._decisions.leave(gangs)
                 self._outcomes.append(Drained(place.name, gangs))
 
     # --- one gang ----------------------------------------------------------------------------------------------
@@ -391,11 +375,6 @@ class QueueCycle:
             if may_stop and self._strict_places(class_.key.leaves):
                 return False
         return True
-
-    def _changed(self, leaves: Iterable[str]) -> None:
-        """The use of these leaves' trees and the room of a cluster have changed."""
-        self._search.changed(leaves)
-        self._turns.changed(leaves)
 
     def _admits(self, gang: PendingGang) -> bool:
         """True if the gang is to be decided in this cycle."""
@@ -431,87 +410,26 @@ class QueueCycle:
         if self._budget is None:
             return (yield from self._decide_safely(gang))
         # Most gangs cost no steps, and there may be many clusters: their counters are read for no other gang.
-        needs_search, trials = self._budget.needs_search(gang.record), self._trials
+        needs_search, trials = self._budget.needs_search(gang.record), self._decisions.trials
         before = steps_so_far(self._snapshots.values()) if needs_search else 0
         outcome = yield from self._decide_safely(gang)
         steps = steps_so_far(self._snapshots.values()) - before if needs_search else 0
-        self._budget.settle(gang.record, steps + STEPS_OF_TRIAL * (self._trials - trials))
+        self._budget.settle(gang.record, steps + STEPS_OF_TRIAL * (self._decisions.trials - trials))
         return outcome
 
-    def _counted(self, search: Steps[Victims | None]) -> Steps[Victims | None]:
-        """The result of a search for victims, whose steps count as those of searches for places do."""
-        try:
-            while True:
-                try:
-                    next(search)
-                except StopIteration as end:
-                    found: Victims | None = end.value
-                    return found
-                self._trials += 1
-                yield
-        finally:
-            search.close()
-
     def _decide_safely(self, gang: PendingGang) -> Steps[NewOutcome]:
-        self._is_changing = False
+        self._decisions.is_changing = False
         try:
-            outcome = yield from self._answer(gang)
+            refused = self._refused_by_queues(gang)
+            outcome: NewOutcome = refused if refused is not None else (yield from self._decisions.of(gang))
         except Exception as error:
-            if self._is_changing:
+            if self._decisions.is_changing:
                 raise
             self.failures.append(Failure.of(gang.uid, error))
             outcome = Impossible(gang.record, UNDECIDED_BY_ERROR)
         if not self._forest.is_declared or isinstance(outcome, Placed | Unplaced) or outcome.pending.queue:
             return outcome
         return replace(outcome, pending=replace(outcome.pending, queue=gang.leaves[0]))
-
-    def _answer(self, gang: PendingGang) -> Steps[NewOutcome]:
-        refused = self._refused_by_queues(gang)
-        if refused is not None:
-            return refused
-        gang = self._clusters.with_class(gang)
-        accepted = self._clusters.to(gang)
-        if not accepted.rooms:
-            refused_by = Refused(
-                gang.record.gang,
-                accepted.rejections,
-                accepted.shortfalls,
-                has_members=self._clusters.has_members,
-            )
-            return Unplaced(gang.record, refused_by, self._answers.named(gang))
-        if gang.is_by_clusters:
-            return self._answer_by_clusters(gang, accepted)
-        if queue := self._exhausted_queue(gang):
-            message = f"it was preempted {gang.preemptions} times within 24 hours, and would have to borrow"
-            return Waiting(gang.record, Pending(PREEMPTED_TOO_OFTEN, message, queue=queue))
-        record, demand = gang.record, gang.record.gang.charged
-        has_quota_later = self._later.has_quota(gang.leaves, demand, record.priority)
-        known = self._clusters.known_refusal(accepted.answers)
-        if has_quota_later and known is None:
-            if self._ledger.has_quota(gang.leaves, demand, record.priority):
-                placed = self._dispatch(gang, accepted)
-                if isinstance(placed, Placed):
-                    return placed
-            if promised := self._promise(gang, accepted):
-                return promised
-        if self._search.may_preempt(gang):
-            self._is_changing = True  # a search gives back what it took only once it ends
-            victims = yield from self._counted(
-                self._search.find(gang, [each.name for each in accepted.rooms], self._clusters.accepting)
-            )
-            self._is_changing = victims is not None
-            if victims is not None:
-                return self._preempt(gang, victims)
-        lacking = self._answers.lacking_quota(gang.leaves, demand, record.priority)
-        if lacking is not None:
-            return Waiting(record, lacking)
-        if known is not None:
-            return Unplaced(record, known, self._answers.named(gang))
-        short = [*accepted.shortfalls, *self._clusters.shortfalls(gang, accepted)]
-        answer = self._answers.without_room(gang, accepted.rejections, short)
-        if has_quota_later and isinstance(answer, Unplaced):
-            self._clusters.note_refusal(accepted.answers, answer.refused)
-        return answer
 
     def _refused_by_queues(self, gang: PendingGang) -> Outcome | None:
         """As `Refusals.by_queues`: where only clusters decide, the same for all gangs until the queue has a head."""
@@ -524,115 +442,6 @@ class QueueCycle:
         if refused is None:
             self._open.add(leaf)
         return refused
-
-    def _answer_by_clusters(self, gang: PendingGang, accepted: Acceptance) -> NewOutcome:
-        """The outcome for a gang that some cluster accepts, in a queue without quota and preemption."""
-        known = self._clusters.known_refusal(accepted.answers)
-        if known is not None:
-            return Unplaced(gang.record, known, self._answers.named(gang))
-        found = self._dispatch(gang, accepted)
-        if isinstance(found, Placed):
-            return found
-        if promised := self._promise(gang, accepted):
-            return promised
-        answer = self._answers.without_room(gang, accepted.rejections, found)
-        if isinstance(answer, Unplaced):
-            self._clusters.note_refusal(accepted.answers, answer.refused)
-        return answer
-
-    def _exhausted_queue(self, gang: PendingGang) -> str:
-        """The leaf that a gang would have to borrow in although it was preempted too often; empty if there is none."""
-        if not gang.preemptions:
-            return ""
-        demand = gang.record.gang.charged
-        for place in self._forest.places_of(gang.leaves):
-            if not place.max_preemptions or gang.preemptions < place.max_preemptions:
-                continue
-            account = self._later.accounts[place.root]
-            if place.sharing is Sharing.DIVISION:
-                if division.would_exceed(account, self._shares[place.root], place.name, demand):
-                    return place.name
-            elif account.would_borrow(place.name, demand):
-                return place.name
-        return ""
-
-    def _dispatch(self, gang: PendingGang, accepted: Acceptance) -> Placed | list[ClusterShortfall]:
-        """Dispatch to the best cluster with room now and later; the shortfalls of all clusters if there is none."""
-        fitting, short = dict[str, Assignment](), list(accepted.shortfalls)
-        for room in accepted.rooms:
-            found = self._clusters.fit(gang, room, accepted.answers)
-            if isinstance(found, Assignment):
-                fitting[room.name] = found
-            else:
-                short.append(found)
-        if not fitting:
-            return short
-        best = self._best(gang, fitting, is_later=False)
-        record, assignment = gang.record, fitting[best.name]
-        why = (
-            why_no_request(
-                record.gang, self._forest.class_named_by(gang.leaves) or best.snapshot.capacity.provisioning
-            ),
-            why_no_other(record.gang, best.name, fitting, accepted.rejections, short),
-        )
-        self._is_changing = True
-        best.dispatch(record.gang, assignment)
-        for ledger in (self._ledger, self._later):
-            ledger.charge(gang.leaves, record.gang.charged, record.priority)
-        self._changed(gang.leaves)
-        return Placed(record, best.name, "; ".join(filter(None, why)), assignment)
-
-    def _promise(self, gang: PendingGang, accepted: Acceptance) -> Waiting | None:
-        """Promise the gang room on the best cluster later; None if there is none."""
-        fitting = dict[str, Assignment]()
-        for room in accepted.rooms:
-            found = self._clusters.fit_later(gang, room, accepted.answers)
-            if found is not None:
-                fitting[room.name] = found
-        if not fitting:
-            return None
-        best = self._best(gang, fitting, is_later=True)
-        self._promise_on(gang, best, fitting[best.name])
-        return Waiting(gang.record, Pending(AWAITING_RELEASE, _AFTER_RELEASE, cluster=best.name))
-
-    def _promise_on(self, gang: PendingGang, room: ClusterRoom, assignment: Assignment) -> None:
-        self._is_changing = True
-        room.promise(gang.record.gang, assignment)
-        self._later.charge(gang.leaves, gang.record.gang.charged, gang.record.priority)
-        self._changed(gang.leaves)
-
-    def _best(self, gang: PendingGang, fitting: Mapping[str, Assignment], *, is_later: bool) -> ClusterRoom:
-        record = gang.record
-
-        def scored(room: ClusterRoom) -> object:
-            if gang.asked is not None:
-                return score_of_request(record.requirements, room.snapshot)
-            available = room.available_later(record.gang) if is_later else room.available(record.gang)
-            return score(record.gang, record.requirements, room.snapshot, available, fitting[room.name])
-
-        return min((self._rooms[name] for name in fitting), key=scored)  # type: ignore[arg-type]
-
-    def _preempt(self, gang: PendingGang, victims: Victims) -> Preempting:
-        self._leave([victim for victim, _ in victims.gangs])
-        room = self._rooms[victims.cluster]
-        found = requested(gang) or room.fit_later(gang.record.gang)
-        self._promise_on(gang, room, found if isinstance(found, Assignment) else ASSIGNED_NOWHERE)
-        ordered = sorted(victims.gangs, key=lambda each: victim_order(each[0], gang.leaves[0]))
-        message = f"fits once {_in_words(victim for victim, _ in ordered)} gone, which it preempts"
-        names = list(dict.fromkeys(victim.record.key for victim, _ in ordered))
-        pending = Pending(
-            AWAITING_RELEASE, message, cluster=victims.cluster, preempting=tuple(names[:MOST_NAMED])
-        )
-        return Preempting(gang.record, pending, victims.cluster, victims.gangs)
-
-    def _leave(self, gangs: Iterable[ActiveGang]) -> None:
-        leaving = with_surplus(gangs, self._parts)
-        self._search.leave(gang.uid for gang in leaving)
-        for gang in leaving:
-            self._later.charge(gang.record.leaves, gang.charge, gang.record.priority, -1)
-            if gang.cluster in self._rooms:
-                self._rooms[gang.cluster].free_later([(gang.uid, gang.demand)])
-            self._changed(gang.leaves)
 
     # --- heads -------------------------------------------------------------------------------------------------
 
@@ -747,18 +556,3 @@ def _pending(facts: QueueFacts, forest: Forest) -> dict[str, list[Resources]]:
             for leaf in there:
                 found.setdefault(leaf, []).append(charged * len(class_))
     return found
-
-
-def _in_words(victims: Iterable[ActiveGang]) -> str:
-    """The gangs that leave, else the surplus pods, with the verb: `ns/x and 1 more are`."""
-    gangs, pods = list[str](), Counter[str]()
-    for victim in victims:
-        if victim.is_surplus:
-            pods[victim.record.key] += 1
-        else:
-            gangs.append(victim.record.key)
-    pods = Counter({key: count for key, count in pods.items() if key not in gangs})
-    names = gangs + [f"{counted(count, 'surplus pod')} of {key}" for key, count in pods.items()]
-    are_several = len(names) > 1 or (not gangs and pods.total() > 1)
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{names[0]}{more} {'are' if are_several else 'is'}"

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from dispatcher.core.model.records.record import Borrower, Pending, QuotaSummary
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.cycle.cycle import MOST_NAMED, Drained
+from dispatcher.core.scheduling.cycle.cycle import Drained
+from dispatcher.core.scheduling.cycle.gang_decisions import MOST_NAMED
 from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Placed, Waiting
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import World

@@ -20,7 +20,7 @@ from dispatcher.core.model.gangs.pods import PodCounts, PodFailure
 from dispatcher.core.model.records.record import Borrower, NotedIssue, Pending, Phase, QuotaSummary, Record
 from dispatcher.core.model.records.requirements import Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.cycle.cycle import MOST_NAMED
+from dispatcher.core.scheduling.cycle.gang_decisions import MOST_NAMED
 from dispatcher.core.scheduling.cycle.refusals import MOST_BORROWERS
 from dispatcher.core.status.conditions import MOST_OF_OTHERS, Shown, conditions_of_others, project
 from tests.builders import (
