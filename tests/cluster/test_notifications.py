@@ -45,14 +45,19 @@ async def notifying(
         assert await process.wait() == 0
 
 
-async def test_mail_tells_that_a_job_is_done(world: World, tmp_path: Path) -> None:
+async def test_mail_tells_that_a_job_is_done_by_the_latest_choice(world: World, tmp_path: Path) -> None:
     await world.start_dispatcher()
     async with mailbox() as box:
         declaration = f"targets: [{{name: mail, apprise: '{box.url}', namespaces: [{world.namespace}]}}]"
         async with notifying(world, tmp_path, declaration):
             made = appwrapper("short", item(job("short", run_for="1s")))
-            made["metadata"]["annotations"] = {NOTIFY: "mail=Started,Ended"}
-            await world.create(made)
+            made["metadata"]["annotations"] = {NOTIFY: "mail=Failed"}
+            await world.create_until("Suspended", {**made, "spec": {**made["spec"], "suspend": True}})
+            await world.merge("AppWrapper", "short", {"metadata": {"annotations": {NOTIFY: "mail=Evicted"}}})
+            await world.until_history("short", "notifications-changed")
+            # Within a minute of another choice, this one counts once the gang begins.
+            latest = {"annotations": {NOTIFY: "mail=Started,Ended"}}
+            await world.merge("AppWrapper", "short", {"metadata": latest, "spec": {"suspend": False}})
             await world.until_state("short", "Completed")
 
             async def are_there() -> bool:
