@@ -1,8 +1,9 @@
 """Kubernetes objects applied to the leader's last snapshot, for `plan --live`: the facts of the cycle after that.
 
 The queues are judged as the leader judges them (`SchedulingRules.with_declared`). An AppWrapper that the leader knows
-keeps its record, and follows what its user may change as the leader follows it (`core.intake.proposal.applied`): an API
-server changes nothing else of it. Others are new, with the defaults of pods that the leader counts.
+keeps its record with the demand that it was charged with, and follows what its user may change as the leader follows it
+(`core.intake.proposal.applied`): an API server changes nothing else of it. Others are new, with the defaults of pods
+that the leader counts. The snapshot has no specs, so whether a file wraps the same objects is told by the demand.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from msgspec.structs import replace
 
 from dispatcher.cli.files.plan_manifests import Manifests, Proposed, changed_by, proposals_of, queued
 from dispatcher.cli.query import note
-from dispatcher.core.intake.proposal import applied, known_defaults, with_pod_defaults
+from dispatcher.core.intake.proposal import (
+    Proposal,
+    applied,
+    known_defaults,
+    may_be_charge_of,
+    with_pod_defaults,
+)
 from dispatcher.core.intake.status_end import end_in_status
 from dispatcher.core.lifecycle.approvals import awaited
 from dispatcher.core.lifecycle.queue_changes import await_approvals
@@ -37,6 +44,9 @@ LEAVING: Final = "Suspended, and leaving the cluster"
 SUSPENDED: Final = "Suspended, and not planned before it is resumed"
 ENDED: Final = "Ended already, and not planned again"
 ANEW: Final = "Planned as deleted and submitted anew, because kubectl apply changes no wrapped objects"
+CHARGED: Final = (
+    "Planned with the demand of the submission, as requests or defaults of pods have changed since"
+)
 NO_LABELS: Final = (
     "No queue has selected namespaces until now, so the snapshot lacks labels of theirs: "
     "add the Namespaces (kubectl get namespaces -o yaml)."
@@ -47,6 +57,17 @@ _ENDED: Final = frozenset({Phase.COMPLETED, Phase.FAILED})
 
 
 class _Applied(NamedTuple):
+    """What `kubectl apply` makes of one AppWrapper: a new one, or the record that the leader then has; else neither.
+
+    `why` is the note about an AppWrapper that is not planned as it is written.
+    """
+
+    new: Proposed | None = None
+    record: Record | None = None
+    why: str = ""
+
+
+class _AllApplied(NamedTuple):
     """The AppWrappers of files: those that are new, and the records by uid of those that the leader knows.
 
     `replaced` are the uids of known ones that a new one stands for.
@@ -64,8 +85,7 @@ def live_world_of(found: Manifests, snapshot: Snapshot, cluster: str) -> World:
     """
     world, rules = changed_by(found, snapshot.world, snapshot.rules, cluster)
     before, after = snapshot.world.forest, world.forest
-    proposals = [_with_defaults(each, snapshot) for each in proposals_of(found, rules, world.now)]
-    changed = _apply(proposals, snapshot.records, rules, world.now)
+    changed = _apply(proposals_of(found, rules, world.now), snapshot, rules)
     records = {**snapshot.records, **changed.known}
     there = {each.uid: records.get(each.uid, each) for each in world.pending}
     there.update((uid, each) for uid, each in changed.known.items() if each.phase is Phase.QUEUED)
@@ -82,6 +102,61 @@ def live_world_of(found: Manifests, snapshot: Snapshot, cluster: str) -> World:
     return world
 
 
+def _apply(proposals: Iterable[Proposed], snapshot: Snapshot, rules: SchedulingRules) -> _AllApplied:
+    """Part the AppWrappers of files into new and known ones; notes name those that are not planned as written."""
+    by_name = {_name_of(each): each for each in snapshot.records.values() if each.phase is not Phase.DELETED}
+    all_applied = _AllApplied([], {}, set())
+    told: defaultdict[str, list[str]] = defaultdict(list)
+    for each in proposals:
+        proposed = each.proposal.record
+        before = by_name.get(_name_of(proposed))
+        new, record, why = _applied_to(before, each, snapshot, rules)
+        if new is not None:
+            all_applied.new.append(new)
+        if new is not None and before is not None:
+            all_applied.replaced.add(before.uid)
+        if record is not None:
+            all_applied.known[record.uid] = record
+        if why:
+            told[why].append(proposed.key)
+    for why, keys in told.items():
+        more = f" and {len(keys) - _MOST_NAMED} more" if len(keys) > _MOST_NAMED else ""
+        note(f"{why}: {', '.join(keys[:_MOST_NAMED])}{more}.")
+    return all_applied
+
+
+def _name_of(record: Record) -> tuple[str, str]:
+    return record.group, record.key
+
+
+def _applied_to(
+    record: Record | None, written: Proposed, snapshot: Snapshot, rules: SchedulingRules
+) -> _Applied:
+    """The AppWrapper as it is written, applied to the one of its name; `record` is None if the leader knows none.
+
+    What was charged at the submission stays, whatever pods would be charged today.
+    """
+    if _has_ended(record, written):
+        return _Applied(why=ENDED)
+    today = _with_defaults(written, snapshot)
+    if record is None:
+        return _Applied(new=today)
+    is_as_today = record.gang == today.proposal.record.gang
+    if not (record.holds_capacity or is_as_today or may_be_charge_of(record.gang, written.proposal, rules)):
+        return _Applied(new=today, why=ANEW)
+    after = _followed(record, written.proposal, rules, snapshot.world.now)
+    if after.phase is not Phase.QUEUED:
+        return _Applied(record=after, why=_why_not_planned(record, after))
+    return _Applied(record=after, why="" if is_as_today else CHARGED)
+
+
+def _has_ended(record: Record | None, written: Proposed) -> bool:
+    """True for an AppWrapper that has ended, by its record or, if the leader knows none, by its status in the file."""
+    if record is not None:
+        return record.phase in _ENDED
+    return end_in_status(mapping_of(written.raw.get("status"))) is not None
+
+
 def _with_defaults(proposed: Proposed, snapshot: Snapshot) -> Proposed:
     """The AppWrapper with the defaults of pods in the clusters, as far as the leader's snapshot has them."""
     proposal = proposed.proposal
@@ -89,43 +164,11 @@ def _with_defaults(proposed: Proposed, snapshot: Snapshot) -> Proposed:
     return proposed._replace(proposal=with_pod_defaults(proposal, known.defaults, snapshot.rules))
 
 
-def _apply(
-    proposals: Iterable[Proposed], records: Mapping[str, Record], rules: SchedulingRules, now: datetime
-) -> _Applied:
-    """Part the AppWrappers of files into new and known ones; notes name those that are not planned as written."""
-    by_name = {_name_of(each): each for each in records.values() if each.phase is not Phase.DELETED}
-    found = _Applied([], {}, set())
-    told: defaultdict[str, list[str]] = defaultdict(list)
-    for each in proposals:
-        proposed = each.proposal.record
-        record = by_name.get(_name_of(proposed))
-        if record is None and end_in_status(mapping_of(each.raw.get("status"))) is None:
-            found.new.append(each)
-        elif record is None or record.phase in _ENDED:
-            told[ENDED].append(proposed.key)
-        elif not record.holds_capacity and record.gang != proposed.gang:
-            told[ANEW].append(proposed.key)
-            found.replaced.add(record.uid)
-            found.new.append(each)
-        else:
-            after = applied(record, each.proposal, rules, now)
-            if (
-                record.phase is Phase.SUSPENDED
-                and after.phase is Phase.QUEUED
-                and proposed.pending is not None
-            ):
-                after = await_approvals(after, proposed.pending, now).after
-            found.known[record.uid] = after
-            if after.phase is not Phase.QUEUED:
-                told[_why_not_planned(record, after)].append(proposed.key)
-    for why, keys in told.items():
-        more = f" and {len(keys) - _MOST_NAMED} more" if len(keys) > _MOST_NAMED else ""
-        note(f"{why}: {', '.join(keys[:_MOST_NAMED])}{more}.")
-    return found
-
-
-def _name_of(record: Record) -> tuple[str, str]:
-    return record.group, record.key
+def _followed(record: Record, proposal: Proposal, rules: SchedulingRules, now: datetime) -> Record:
+    """The record after the leader has followed the file; one that is resumed awaits the approvals that it needs now."""
+    after, lacks = applied(record, proposal, rules, now), proposal.record.pending
+    is_resumed = record.phase is Phase.SUSPENDED and after.phase is Phase.QUEUED
+    return await_approvals(after, lacks, now).after if is_resumed and lacks is not None else after
 
 
 def _why_not_planned(before: Record, after: Record) -> str:

@@ -39,6 +39,8 @@ from dispatcher.core.lifecycle import approvals, first_changes
 from dispatcher.core.lifecycle.decision import decide
 from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.lifecycle.step import Commit, ObservedState
+from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.quantity import quantity
 from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.queues.forest import Forest
@@ -189,6 +191,27 @@ def with_pod_defaults(proposal: Proposal, defaults: ClusterDefaults, rules: Sche
     if gang == proposal.record.gang:
         return proposal
     return replace(proposal, record=replace(proposal.record, gang=gang))
+
+
+def may_be_charge_of(gang: Gang, written: Proposal, rules: SchedulingRules) -> bool:
+    """True if intake may have charged the gang for the objects that the proposal wraps, with unknown defaults of pods.
+
+    `written` has no defaults yet. Defaults only add amounts of resources that a container states neither as a request
+    nor as a limit. With such a container in a pod, a default cannot be told from a request that another one had.
+    """
+    least = written.record.gang
+    defaults = ClusterDefaults(_defaults_between(least, gang, written.spec))
+    return least.is_within(gang) and gang.is_within(with_pod_defaults(written, defaults, rules).record.gang)
+
+
+def _defaults_between(least: Gang, gang: Gang, spec: AppWrapperSpec) -> PodDefaults:
+    """Defaults of the resources of which pods of the gang have more; not less than intake can have added to a pod."""
+    added: dict[str, int] = {}
+    for less, more in zip(least.pod_sets, gang.pod_sets, strict=False):
+        for name in (more.requests - less.requests).positive_part():
+            added[name] = max(added.get(name, 0), more.requests[name])
+    requests = {name: quantity(name, amount) for name, amount in added.items()}
+    return PodDefaults(requests, dict.fromkeys(runtime_classes(spec), requests))
 
 
 def _texts(metadata: Mapping[str, Any], key: str) -> Mapping[str, str]:

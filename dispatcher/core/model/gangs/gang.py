@@ -210,18 +210,22 @@ class Gang(Struct, frozen=True):
 
     def with_smaller(self, gangs: Mapping[str, Gang]) -> Gang:
         """The gang with these in clusters, by name; without those that are equal, or differ by more than requests."""
-        smaller = tuple((name, gangs[name]) for name in sorted(gangs) if self._is_larger_than(gangs[name]))
-        return replace(self, smaller=smaller)
+        smaller = [
+            (name, gangs[name])
+            for name in sorted(gangs)
+            if self.pod_sets and gangs[name] != self and gangs[name].is_within(self)
+        ]
+        return replace(self, smaller=tuple(smaller))
 
-    def _is_larger_than(self, other: Gang) -> bool:
-        if self == other or not self.pod_sets or len(self.pod_sets) != len(other.pod_sets):
+    def is_within(self, other: Gang) -> bool:
+        """True if the gang differs from the other one by nothing, or by smaller requests alone."""
+        if len(self.pod_sets) != len(other.pod_sets):
             return False
-        mine, theirs = self._without_requests(), other._without_requests()
         pairs = zip(self.pod_sets, other.pod_sets, strict=True)
         return (
-            mine == theirs
-            and other.demand.fits_in(self.demand)
-            and all(less.requests.fits_in(more.requests) for more, less in pairs)
+            self._without_requests() == other._without_requests()
+            and self.demand.fits_in(other.demand)
+            and all(less.requests.fits_in(more.requests) for less, more in pairs)
         )
 
     def _without_requests(self) -> Gang:

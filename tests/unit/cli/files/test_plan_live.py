@@ -11,6 +11,7 @@ from dispatcher.api.conditions import ConditionType, State
 from dispatcher.api.names import APPROVALS
 from dispatcher.cli.files.plan_live import (
     ANEW,
+    CHARGED,
     DISPATCHED,
     ENDED,
     LEAVING,
@@ -19,6 +20,7 @@ from dispatcher.cli.files.plan_live import (
     live_world_of,
 )
 from dispatcher.core.kinds.pods.pod_defaults import DefaultsSurvey
+from dispatcher.core.model.records.pending_reasons import NOT_CONNECTED
 from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Access, Queue, Quota
@@ -31,6 +33,7 @@ from dispatcher.core.scheduling.explain.leader_snapshot import (
 )
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.explain.world_facts import Cluster
+from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.errors import InvalidFile
 from dispatcher.store.snapshot.snapshot_reader import Snapshot
 from tests.builders import NOW, at, attempt_of, make_core_node, make_gang, make_record
@@ -187,6 +190,66 @@ def test_gang_that_waits_keeps_its_record(capsys: pytest.CaptureFixture[str]) ->
     [urgent] = live_world_of(read(gang("w", "9", priority=8)), here, "").pending
     assert (urgent.priority, urgent.created_at, urgent.blocked_since) == (8, at(-9000), at(-7000))
     assert capsys.readouterr().err == ""
+
+
+def surveyed(*records: Record, **surveys: DefaultsSurvey | None) -> Snapshot:
+    """The snapshot of a leader with these clusters, and what each adds to pods; one without a survey is closed."""
+    facts = [
+        ClusterFacts(
+            Cluster(
+                name,
+                (make_core_node("n1", cpu=4000, pods=110),),
+                closed=CLOSED if survey is None else None,
+            ),
+            taken_at=NOW,
+            defaults=survey,
+        )
+        for name, survey in surveys.items()
+    ]
+    known = {each.uid: each for each in records}
+    world = world_of(facts, records, (), NOW)
+    return Snapshot(world, known, SchedulingRules(), NOW, has_leader=True, surveys=surveys)
+
+
+def of_memory(default: str) -> DefaultsSurvey:
+    return DefaultsSurvey({"team-a": {"memory": default}}, {})
+
+
+NO_DEFAULTS = DefaultsSurvey({}, {})
+CLOSED = Closed(NOT_CONNECTED, "no kubeconfig")
+
+
+@pytest.mark.parametrize(
+    ("then", "today", "is_noted"),
+    [
+        pytest.param({"hub": of_memory("1Gi")}, {"hub": of_memory("1Gi")}, False, id="as-before"),
+        pytest.param({"hub": NO_DEFAULTS}, {"hub": of_memory("1Gi")}, True, id="limit-range-is-new"),
+        pytest.param({"hub": of_memory("1Gi")}, {"hub": NO_DEFAULTS}, True, id="limit-range-is-gone"),
+        pytest.param({"hub": of_memory("1Gi")}, {"hub": of_memory("2Gi")}, True, id="limit-range-is-another"),
+        pytest.param(
+            {"east": of_memory("1Gi"), "west": of_memory("2Gi")},
+            {"east": of_memory("1Gi"), "west": None},
+            True,
+            id="member-is-closed",
+        ),
+        pytest.param(
+            {"east": of_memory("1Gi")},
+            {"east": of_memory("1Gi"), "west": of_memory("2Gi")},
+            True,
+            id="member-is-new",
+        ),
+    ],
+)
+def test_gang_that_waits_keeps_its_record_whatever_is_added_to_pods_today(
+    then: dict[str, DefaultsSurvey | None],
+    today: dict[str, DefaultsSurvey | None],
+    is_noted: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    [submitted] = live_world_of(read(gang("w", "9")), surveyed(**then), "").pending
+    record = replace(STARVES, gang=submitted.gang)
+    assert live_world_of(read(gang("w", "9")), surveyed(record, **today), "").pending == (record,)
+    assert capsys.readouterr().err == (f"{CHARGED}: team-a/w.\n" if is_noted else "")
 
 
 def test_gang_with_other_objects_is_planned_as_a_new_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from dispatcher.api.names import CLUSTER_SELECTOR, PRIORITY_LABEL, QUEUE_LABEL
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.intake.proposal import applied, propose
+from dispatcher.core.intake.proposal import applied, may_be_charge_of, propose, with_pod_defaults
+from dispatcher.core.kinds.pods.pod_defaults import NO_DEFAULTS, ClusterDefaults, PodDefaults
 from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
-from tests.builders import at, make_appwrapper, make_record
+from tests.builders import at, make_appwrapper, make_record, make_template
 
 Json = dict[str, Any]
 NO_RULES: Final = SchedulingRules()
@@ -109,3 +110,84 @@ def test_gang_that_holds_capacity_follows_a_suspension_and_nothing_else(phase: P
 def test_gang_that_has_ended_or_leaves_stays_as_it_is(phase: Phase) -> None:
     record = make_record(phase)
     assert after(written(9), record) == record
+
+
+# --- whether the wrapped objects are those that were charged -----------------------------------------------
+
+
+def pods(*requests: Json, **spec: object) -> Json:
+    """An AppWrapper of one pod with a container for each of these requests; `spec` is put into the pod's."""
+    pod = make_template()
+    pod["spec"] = {
+        "containers": [
+            {"name": f"c{number}", "resources": {"requests": each}} for number, each in enumerate(requests)
+        ],
+        **spec,
+    }
+    return make_appwrapper("train", pod)
+
+
+def workers(count: int) -> Json:
+    """An AppWrapper of a Job with so many pods at once."""
+    job = make_template("Job", "batch/v1")
+    job["spec"] = {"parallelism": count, "completions": count, "template": {"spec": job["spec"]}}
+    return make_appwrapper("train", job)
+
+
+MEMORY: Final = PodDefaults({"memory": "1Gi"})
+OF_KATA: Final = PodDefaults(overheads={"kata": {"cpu": "250m"}})
+INIT: Final = {"initContainers": [{"name": "fetch"}]}
+
+
+@pytest.mark.parametrize(
+    ("submitted", "then", "file", "expected"),
+    [
+        pytest.param(pods({"cpu": 2}), NO_DEFAULTS, pods({"cpu": 2}), True, id="as-it-was"),
+        pytest.param(pods({"cpu": 2}), MEMORY, pods({"cpu": "2000m"}), True, id="limit-range"),
+        pytest.param(pods({}, {"cpu": 1}), PodDefaults({"cpu": 4}), pods({}, {"cpu": 1}), True, id="sidecar"),
+        pytest.param(
+            pods({"cpu": 2}, runtimeClassName="kata"),
+            OF_KATA,
+            pods({"cpu": 2}, runtimeClassName="kata"),
+            True,
+            id="overhead",
+        ),
+        pytest.param(
+            pods({"cpu": 2}, **INIT),
+            PodDefaults({"cpu": 9}),
+            pods({"cpu": 2}, **INIT),
+            True,
+            id="init-container",
+        ),
+        pytest.param(workers(3), MEMORY, workers(3), True, id="several-pods"),
+        pytest.param(pods({"cpu": 2}), NO_DEFAULTS, pods({"cpu": 1}), False, id="requests-less"),
+        pytest.param(pods({"cpu": 2}), NO_DEFAULTS, pods({"cpu": 3}), False, id="requests-more"),
+        pytest.param(pods({"cpu": 2}), MEMORY, pods({"cpu": 1}), False, id="requests-less-beside-a-default"),
+        pytest.param(
+            pods({"cpu": 2, "memory": "2Gi"}),
+            MEMORY,
+            pods({"cpu": 2, "memory": "1Gi"}),
+            False,
+            id="requests-less-of-what-has-a-default",
+        ),
+        pytest.param(
+            pods({"cpu": 2}), MEMORY, pods({"cpu": 2, "memory": "1Mi"}), False, id="states-a-default"
+        ),
+        pytest.param(pods({"cpu": 2}), OF_KATA, pods({"cpu": 1}), False, id="no-such-class"),
+        pytest.param(workers(3), MEMORY, workers(2), False, id="fewer-pods"),
+        pytest.param(pods({"cpu": 2}), MEMORY, pods({"cpu": 2}, {"cpu": 2}), False, id="more-containers"),
+        pytest.param(
+            pods({"cpu": 2}), MEMORY, pods({"cpu": 2}, nodeSelector={"zone": "a"}), False, id="node-selector"
+        ),
+        # A default of 1 cpu for the other container would have been charged alike.
+        pytest.param(pods({"cpu": 2}, {}), NO_DEFAULTS, pods({"cpu": 1}, {}), True, id="like-a-default"),
+    ],
+)
+def test_demand_is_that_of_a_file_whatever_defaults_of_pods_counted(
+    submitted: Json, then: PodDefaults, file: Json, expected: bool
+) -> None:
+    charged = with_pod_defaults(
+        propose(submitted, "default", NO_RULES, at(0)), ClusterDefaults(then), NO_RULES
+    )
+    written = propose(file, "default", NO_RULES, at(300))
+    assert may_be_charge_of(charged.record.gang, written, NO_RULES) is expected
