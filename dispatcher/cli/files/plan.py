@@ -14,9 +14,14 @@ import click
 
 from dispatcher.cli.command_line import Word, examples, exit_codes, paragraph
 from dispatcher.cli.options import files_option
-from dispatcher.cli.query import needs_database, optional_database_option, read_leader_snapshot
+from dispatcher.cli.query import (
+    needs_database,
+    optional_database_option,
+    read_leader_snapshot,
+    why_not,
+)
 from dispatcher.cli.screens.output import say, shown_as, terminal_width
-from dispatcher.errors import InvalidFile
+from dispatcher.errors import CommandFailed, InvalidFile, StoreForbidden
 
 if TYPE_CHECKING:
     from dispatcher.cli.files.documents import File
@@ -43,6 +48,10 @@ EXAMPLE: Final = (
     "- {name: p, queue: vision, pods: [{count: 2, requests: {cpu: 1, nvidia.com/gpu: 2}}]}",
     "- {name: q, queue: speech, age: 60, clusterSelector: gpu=a100, demand: {nvidia.com/gpu: 1}}",
 )
+_THE_SNAPSHOT: Final = "the leader's snapshot in the database"
+_WHO_MAY: Final = (
+    "ask its operator for a role of dispatcher_reader; a plan shows the gangs of all (docs/plan.md)"
+)
 _HELP_END: Final = "\n".join(
     (
         examples(
@@ -56,7 +65,7 @@ _HELP_END: Final = "\n".join(
         exit_codes(
             {
                 0: "planned, even if gangs wait",
-                1: "--live: there is no snapshot",
+                1: "a missing package; --live: no snapshot, or a database that refuses it",
                 2: "wrong usage, or a wrong file",
                 3: "--live: the database did not answer",
             }
@@ -106,8 +115,9 @@ def plan(
     Files of Kubernetes objects have DispatchQueues, Nodes and Namespaces, as kubectl prints them and as they are
     applied, and AppWrappers, jobs and other objects as submit takes them. The AppWrappers are queued, and the Nodes are
     one empty cluster. With --live the leader's snapshot is read from the database, and the objects of the files change
-    it: the answer is the next cycle after kubectl apply. An AppWrapper that waits keeps its age, and one that runs is
-    not planned again. Nothing is written. Without --live neither a cluster nor a database is asked.
+    it: the answer is the next cycle after kubectl apply, and no later one. This needs a login of the role
+    dispatcher_reader. An AppWrapper that waits keeps its age, and one that runs is not planned again. Nothing is
+    written. Without --live neither a cluster nor a database is asked.
 
     A scenario has clusters with their nodes, queues, running gangs and pending gangs. Objects of further files come in
     addition: their gangs are behind those of the scenario. The answer has a decision for
@@ -126,9 +136,9 @@ def plan(
     from dispatcher.core.scheduling.explain.world import KnownSnapshots
 
     if live and not database_url:
-        raise click.BadParameter(needs_database("--live", "the leader's snapshot in the database"))
+        raise click.BadParameter(needs_database("--live", _THE_SNAPSHOT))
     given = read_files(files)
-    snapshot = read_leader_snapshot(database_url) if live else None
+    snapshot = _read_snapshot(database_url) if live else None
     try:
         world, names = _world(given, snapshot, cluster)
     except SpecError as error:
@@ -145,6 +155,14 @@ def plan(
         say(shown_as(report.as_document(), output))
     else:
         say(report.as_text(terminal_width()))
+
+
+def _read_snapshot(database_url: str) -> Snapshot:
+    """The leader's snapshot; raises `CommandFailed` also for an account that may not read it."""
+    try:
+        return read_leader_snapshot(database_url)
+    except StoreForbidden as error:
+        raise CommandFailed(f"--live needs {_THE_SNAPSHOT}. {why_not(error)}: {_WHO_MAY}") from error
 
 
 def _world(given: Sequence[File], snapshot: Snapshot | None, cluster: str) -> tuple[World, dict[str, str]]:

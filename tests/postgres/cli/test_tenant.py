@@ -23,6 +23,7 @@ from tests.unit.cli.wire import MEMBERS, member, members, plain_kubeconfig, use_
 
 SNAPSHOT_REFUSED = "The database refuses it (permission denied for schema scheduling (42501))"
 HUB_ANSWERS = ", so the hub answers."
+READER = "ask its operator for a role of dispatcher_reader; a plan shows the gangs of all (docs/plan.md)"
 
 
 @pytest.fixture
@@ -168,3 +169,22 @@ async def test_refused_login_without_a_hub_ends_with_both_reasons(
     assert (ran.code, ran.out) == (1, "")
     assert "does not exist" in " ".join(ran.err.split())
     assert "no Kubernetes credentials" in " ".join(ran.err.split())
+
+
+async def test_plan_on_the_snapshot_is_refused_to_a_tenant_with_the_role_that_it_needs(tenant: Run) -> None:
+    ran = await tenant("plan", "-", "--live", stdin=yaml.safe_dump(manifest()))
+    assert (ran.code, ran.out) == (1, "")
+    assert " ".join(ran.err.split()) == (
+        f"dispatcher: --live needs the leader's snapshot in the database. {SNAPSHOT_REFUSED}: {READER}"
+    )
+
+
+async def test_plan_on_the_snapshot_says_to_a_refused_login_which_role_it_needs(
+    run: Run, filled: None, database_url: str
+) -> None:
+    account = with_user(database_url, "nobody_at_all")
+    ran = await run("plan", "-", "--live", "--database-url", account, stdin=yaml.safe_dump(manifest()))
+    assert (ran.code, ran.out) == (1, "")
+    said = " ".join(ran.err.split())
+    assert 'role "nobody_at_all" does not exist' in said
+    assert said.endswith(READER)

@@ -75,6 +75,10 @@ def test_summary_of_each_command_fits_its_line(program: click.Group, path: list[
         (["would", "--help"], "Decide as if it had this priority. --without-cluster"),
         (["nodes", "--help"], "Only nodes with these labels, such as gpu=a100."),
         (["submit", "--help"], "124 --timeout is over, and none failed"),
+        (
+            ["plan", "--help"],
+            "1 a missing package; --live: no snapshot, or a database that refuses it 2 wrong usage",
+        ),
         (["delete", "x"], "No such command 'delete'. Did you mean 'cancel'?"),
         (["suspend", "x"], "No such command 'suspend'. Did you mean 'hold'?"),
         (["list"], "No such command 'list'. Did you mean 'queue'?"),

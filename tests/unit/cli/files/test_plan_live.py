@@ -178,6 +178,15 @@ def test_note_says_that_the_snapshot_lacks_labels_which_queues_select_now(
     assert capsys.readouterr().err == said
 
 
+def test_queue_that_is_not_edited_leaves_the_next_cycle_as_it_is() -> None:
+    declared = early(Queue("vision", resources={"cpu": Quota(2000)}))
+    here = live(Leader(declared, access=Access.OPEN).rules, RUNS, OF_VISION)
+    world = live_world_of(read(queue("vision", 2)), here, "")
+    assert outcomes(here.world) == {"w": "hub"}
+    assert (world.queues, world.pending) == (here.world.queues, here.world.pending)
+    assert world.plan() == here.world.plan()
+
+
 # --- AppWrappers that the leader knows ----------------------------------------------------------------------
 
 
