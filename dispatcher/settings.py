@@ -129,10 +129,11 @@ class Settings(BaseModel):
     is known."""
 
     kueue_wait_seconds: Annotated[float, Field(ge=0, le=366 * 86400)] = 24 * 3600.0
-    """Seconds for which a dispatched gang without pods keeps its place while Kueue has not admitted its objects; then
-    the gang is requeued. 0 misses such pods as any others. A day, the longest time without pods that an author can ask
-    for by annotation: any user can write Kueue's label, also where no Kueue runs. Longer where gangs wait longer for
-    Kueue's quota; 0 without Kueue."""
+    """Seconds for which an attempt of a gang without pods keeps its place while Kueue has not admitted its objects.
+    They count from the dispatch until the gang has run, then from each eviction by Kueue. Afterwards the gang is
+    requeued, and its next attempt has as long; by default the fourth one fails. 0 misses such pods as any others. A
+    day, the longest time without pods that an author can ask for by annotation: any user can write Kueue's label, also
+    where no Kueue runs. Longer where gangs wait longer for Kueue's quota; 0 without Kueue."""
 
     kept_seconds: Annotated[float, Field(ge=0, le=366 * 86400)] = 7 * 86400.0
     """Seconds for which the objects of an ended AppWrapper are kept for their logs, unless its annotations ask for

@@ -265,8 +265,8 @@ _WITHOUT_PODS: Final = "no pods, for at most "
 def _awaited(record: Record, policy: LifecyclePolicy, withheld: Withheld) -> HealthIssue:
     """The wait of a whole gang for Kueue; failed pods that are left are those of an earlier admission.
 
-    Its time counts from the dispatch until the gang has run, however often its objects are suspended, then from the
-    note of this wait.
+    The time of each attempt counts from the dispatch until the gang has run, however often its objects are suspended,
+    then from the note of this wait.
     """
     message = f"{_WITHOUT_PODS}{int(policy.kueue_wait.total_seconds())} s: {withheld.awaiting}"
     begun, noted = _dispatched_at(record), record.unhealthy

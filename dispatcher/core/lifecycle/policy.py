@@ -37,8 +37,8 @@ class LifecyclePolicy(Struct, frozen=True):
     `retry_limit` times (None for ever), to be dispatched again after `retry_pause` at the earliest.
     `expects_pods` is false for kinds that may make no pods. After `force_deletion_after`
     stuck pods are deleted without their node's consent; None waits for ever. Objects of an ended gang are kept for
-    `kept_completed` or `kept_failed`. For `kueue_wait` pods are not missed that Kueue has not admitted; zero misses
-    them as any others.
+    `kept_completed` or `kept_failed`. For `kueue_wait` of each attempt pods are not missed that Kueue has not admitted;
+    zero misses them as any others.
     """
 
     items: tuple[CompletionRule, ...] = ()

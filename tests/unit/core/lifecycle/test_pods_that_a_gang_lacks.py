@@ -25,12 +25,20 @@ from dispatcher.core.lifecycle.missing_pods import (
     says_otherwise,
     withheld_by,
 )
-from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.lifecycle.policy import RETRY_LIMIT, LifecyclePolicy
 from dispatcher.core.lifecycle.step import Act, Commit, Decision, Do
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gangs.pods import PodCounts
 from dispatcher.core.model.records.record import NotedIssue, ObjectRef, Phase, Record
-from tests.builders import at, make_gang, make_objects, make_observation, make_policy, make_record
+from tests.builders import (
+    at,
+    attempt_of,
+    make_gang,
+    make_objects,
+    make_observation,
+    make_policy,
+    make_record,
+)
 
 
 def ref(item: int = 0) -> ObjectRef:
@@ -260,6 +268,36 @@ def test_wait_for_kueue_ends_with_the_time_of_the_operator(
     often = replace(record, requeuings=3, retries=3)
     last = due_while(AWAITING, often, policy, due)
     assert last == Do(Act.FAIL, words.ADMISSION_AWAITED, FOR_A_DAY, " (requeued so far: 3)")
+
+
+@pytest.mark.parametrize(
+    ("retries", "limit", "end"),
+    [
+        pytest.param(1, RETRY_LIMIT, Act.REQUEUE, id="second-attempt"),
+        pytest.param(2, RETRY_LIMIT, Act.REQUEUE, id="third-attempt"),
+        pytest.param(3, RETRY_LIMIT, Act.FAIL, id="fourth-attempt"),
+        pytest.param(0, 0, Act.FAIL, id="author-wants-one-attempt"),
+        pytest.param(99, None, Act.REQUEUE, id="author-wants-no-bound"),
+    ],
+)
+def test_each_attempt_waits_for_kueue_for_the_whole_time(retries: int, limit: int | None, end: Act) -> None:
+    """So a gang that Kueue never admits is charged for four days by default."""
+    begun, policy = 5 * DAY, replace(JOB, retry_limit=limit)
+    attempt = replace(attempt_of(DISPATCHED), number=retries + 1, created_at=at(begun))
+    again = replace(DISPATCHED, requeuings=retries, retries=retries, attempt=attempt)
+    issue = words.ADMISSION_AWAITED, FOR_A_DAY
+    noted = run_changes.note_health_issue(again, *issue, at(begun + 30), at(begun)).after
+    for seconds in (31, DAY - 1):
+        decision = due_while(AWAITING, noted, policy, begun + seconds)
+        assert decision == Do(Act.NOOP, until=at(begun + DAY))
+    last = due_while(AWAITING, noted, policy, begun + DAY)
+    assert isinstance(last, Do)
+    assert (last.act, last.reason, last.message) == (end, *issue)
+
+
+def test_wait_for_kueue_counts_from_the_dispatch_also_if_this_leader_is_the_first_to_bound_it() -> None:
+    end = due_while(AWAITING, DISPATCHED, JOB, 3 * DAY)
+    assert end == Do(Act.REQUEUE, words.ADMISSION_AWAITED, FOR_A_DAY)
 
 
 def test_gang_that_waits_for_kueue_too_long_is_requeued_as_one_without_pods() -> None:
