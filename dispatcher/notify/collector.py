@@ -1,8 +1,9 @@
 """Fills the outboxes of all targets: with events in the order of the commits, long waits, and alarms of queues.
 
 It waits for no target, so what a target does not take delays neither others nor the looks at waits and alarms, which
-are due by the clock. The cursors move in the transaction that puts messages in the outbox. What is no message for a
-target needs no place there. An event, wait or alarm that raises is a defect: it is logged, counted and passed over.
+are due by the clock. The cursors move in the statement that puts messages in the outbox, a few hundred at a time: the
+work grows with events times targets, and no statement does. What is no message for a target needs no place there. An
+event, wait or alarm that raises is a defect: it is logged, counted and passed over.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ from dispatcher.notify.targets import Names, Target
 
 AT_ONCE: Final = 200
 """Events, or waits, that are read at once."""
+MOST_MESSAGES: Final = 500
+"""Messages about events that one statement puts in the outbox, whatever the number of targets is.
+
+They are about a megabyte, and far from the time that a statement may take: one that timed out would be repeated.
+"""
 LOOK_SECONDS: Final = 30.0
 """Time between two looks at waiting gangs and at queues."""
 PRUNE_SECONDS: Final = 600.0
@@ -136,14 +142,28 @@ class Collector:
         events = await self._records.events(event_id, AT_ONCE)
         if not events:
             return False
-        names, last = [target.name for target in targets], events[-1].id
-        found = [each for event in events for target in targets for each in self._about(target, event)]
-        await self._records.take_in(names, last, found)
-        if is_newest:
-            self._note_closed(events)
-        for name in names:
-            self._cursors[name] = replace(self._cursors[name], event_id=last)
+        names = [target.name for target in targets]
+        for part, found in self._in_parts(targets, events):
+            await self._records.take_in(names, part[-1].id, found)
+            for name in names:
+                self._cursors[name] = replace(self._cursors[name], event_id=part[-1].id)
+            if is_newest:
+                self._note_closed(part)
         return len(events) == AT_ONCE
+
+    def _in_parts(
+        self, targets: Sequence[Target], events: Sequence[ToldEvent]
+    ) -> Iterator[tuple[list[ToldEvent], list[Outgoing]]]:
+        """The events in order and in parts, each with its messages: at most `MOST_MESSAGES`, or those of one event."""
+        part, found = list[ToldEvent](), list[Outgoing]()
+        for event in events:
+            about = [each for target in targets for each in self._about(target, event)]
+            if part and len(found) + len(about) > MOST_MESSAGES:
+                yield part, found
+                part, found = [], []
+            part.append(event)
+            found += about
+        yield part, found
 
     def _about(self, target: Target, event: ToldEvent) -> Iterator[Outgoing]:
         """The message about an event, if the target is told of it."""
@@ -162,11 +182,14 @@ class Collector:
 
     async def _look_at_waits(self, target: Target) -> bool:
         subscription = target.subscription
+        longer_than = subscription.longer_than if subscription else None
+        if not target.namespaces.patterns and longer_than is None:
+            return False  # nobody may choose it, and it is not subscribed
         waits = await self._records.waits(
             self._cursors[target.name],
             target.namespaces.patterns,
             (subscription.namespaces if subscription else Names()).patterns,
-            subscription.longer_than if subscription else None,
+            longer_than,
             AT_ONCE,
         )
         now, found = await self._records.now(), list[Outgoing]()

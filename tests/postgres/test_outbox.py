@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, LiteralString
 
@@ -11,15 +11,16 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from dispatcher.api.notifications import choices_in
+from dispatcher.api.notifications import Occasion, choices_in
 from dispatcher.core.lifecycle import queue_changes
-from dispatcher.core.model.notifications import Outgoing, ToldEvent
+from dispatcher.core.model.notifications import Cursor, Outgoing, ToldEvent, WaitingGang
 from dispatcher.core.model.records.record import Record
+from dispatcher.errors import StoreUnavailable
 from dispatcher.notify import collector, steps
-from dispatcher.notify.collector import LOOK_SECONDS, PRUNE_SECONDS
+from dispatcher.notify.collector import LOOK_SECONDS, MOST_MESSAGES, PRUNE_SECONDS
 from dispatcher.notify.messages import Message
 from dispatcher.notify.retry import Failed, Outcome, Refused
-from dispatcher.notify.targets import Names, QueueAlarms, Subscription, Target
+from dispatcher.notify.targets import MOST_TARGETS, Names, QueueAlarms, Subscription, Target
 from dispatcher.store.notifications import NotifierStore, connected
 from dispatcher.store.readers.reader import NOTIFIER
 from dispatcher.store.state.queue import QueueStore
@@ -156,6 +157,40 @@ async def test_a_target_that_was_not_declared_for_long_does_not_delay_the_others
     assert await parts.send() == ["Started four"]
     await parts.collect()
     assert len(await store.outgoing("former", [], [], 10)) == 4
+
+
+EVENTS: Final[LiteralString] = (
+    "INSERT INTO event (at, uid, namespace, name, queue, cause, to_phase, epoch) "
+    "SELECT now(), 'uid-' || n, 'team-' || n % 3, 'gang-' || n, 'q', 'completed', 'Completed', 1 "
+    "FROM generate_series(1, 12) AS n"
+)
+
+
+async def test_no_statement_grows_with_the_number_of_targets(
+    store: NotifierStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement that fails leaves those before it in the outbox, so a slow database gets on."""
+    subscription = Subscription(EVERYWHERE, frozenset(Occasion))
+    targets = tuple(make_target(f"t-{number}", subscription=subscription) for number in range(MOST_TARGETS))
+    parts = Parts(store, targets=targets)
+    await parts.collect()
+    with psycopg.connect(database_url) as connection:
+        connection.execute(EVENTS)
+    sizes, take_in = list[int](), store.take_in
+
+    async def fail_once(names: Sequence[str], event_id: int, messages: Sequence[Outgoing]) -> None:
+        sizes.append(len(messages))
+        if len(sizes) == 2:
+            raise StoreUnavailable("the statement was cancelled")
+        await take_in(names, event_id, messages)
+
+    monkeypatch.setattr(store, "take_in", fail_once)
+    with pytest.raises(StoreUnavailable):
+        await parts.collect()
+    await Parts(store, targets=targets).collect()
+    assert sizes == [MOST_MESSAGES, MOST_MESSAGES, MOST_MESSAGES, 200]
+    told = rows_of(database_url, "SELECT target, count(*) FROM notify.outbox GROUP BY target")
+    assert dict(told) == {target.name: 12 for target in targets}
 
 
 async def test_beyond_the_bound_the_oldest_of_the_longest_lane_are_dropped(
@@ -309,6 +344,27 @@ async def test_who_is_told_of_a_wait(
         await wait(queue, name, namespace=namespace)
     await wait(queue, "of-nobody", "", namespace="others")
     assert sorted(await look(Parts(store, targets=(target,)))) == told
+
+
+async def test_waits_are_looked_for_only_where_a_target_may_be_told_of_them(
+    store: NotifierStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, nobody = list[str](), Names()
+
+    async def waits(cursor: Cursor, *_: object) -> list[WaitingGang]:
+        asked.append(cursor.target)
+        return []
+
+    monkeypatch.setattr(store, "waits", waits)
+    events = Subscription(EVERYWHERE, frozenset(Occasion))
+    targets = (
+        make_target("open"),
+        make_target("closed", namespaces=nobody),
+        make_target("told-of-events", namespaces=nobody, subscription=events),
+        make_target("told-of-waits", namespaces=nobody, subscription=replace(events, longer_than=HOUR)),
+    )
+    await look(Parts(store, targets=targets))
+    assert asked == ["open", "told-of-waits"]
 
 
 async def test_a_new_target_is_not_told_of_all_that_waits_but_of_what_chooses_it(
