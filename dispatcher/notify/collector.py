@@ -80,6 +80,7 @@ class Records(Protocol):
     async def begin_alarm(self, alarm: Alarm, message: Outgoing) -> None: ...  # noqa: D102
     async def end_alarm(self, alarm: Alarm, message: Outgoing) -> None: ...  # noqa: D102
     async def backlogs(self) -> dict[str, Backlog]: ...  # noqa: D102
+    async def unread(self, after: int, most: int) -> Backlog: ...  # noqa: D102
     async def trim(self, target: str, beyond: int) -> int: ...  # noqa: D102
     async def prune(self, targets: Sequence[str], keep: timedelta) -> None: ...  # noqa: D102
 
@@ -117,6 +118,7 @@ class Collector:
         """Look once at the next events, and at all else that is due; true if there is more to read at once."""
         if not self._cursors:
             self._cursors = {each.target: each for each in await self._records.begin(self._names)}
+            await self._bound()  # what follows may fail each time, and nothing else would show it
         has_more = await self._take_in()
         clock = self._clock()
         if clock >= self._look_at:
@@ -213,12 +215,14 @@ class Collector:
     async def _bound(self) -> None:
         """Show how far each target is behind, and drop what is beyond the bound."""
         backlogs, most = await self._records.backlogs(), self._bounds.most_behind
+        places = {cursor.event_id for cursor in self._cursors.values()}
+        unread = {place: await self._records.unread(place, most) for place in places}
         for name in self._names:
-            backlog = backlogs.get(name, Backlog(0, timedelta()))
-            self._metrics.behind.labels(name).set(min(backlog.messages, most))
-            self._metrics.lag.labels(name).set(backlog.age.total_seconds())
-            if backlog.messages > most:
-                lost = await self._records.trim(name, backlog.messages - most)
+            backlog, later = backlogs.get(name, Backlog()), unread[self._cursors[name].event_id]
+            self._metrics.behind.labels(name).set(min(backlog.count, most) + later.count)
+            self._metrics.lag.labels(name).set(max(backlog.age, later.age).total_seconds())
+            if backlog.count > most:
+                lost = await self._records.trim(name, backlog.count - most)
                 self._metrics.dropped.labels(name, "backlog").inc(lost)
                 _log.error("notifications_skipped", target=name, messages=lost)
 

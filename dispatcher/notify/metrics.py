@@ -30,13 +30,13 @@ class NotifierMetrics:
         )
         self.behind = Gauge(
             "dispatcher_notify_behind_messages",
-            "Messages that the target has not taken yet",
+            "Messages that the target has not taken yet, and events that were not read for it yet",
             ["target"],
             registry=self.registry,
         )
         self.lag = Gauge(
             "dispatcher_notify_lag_seconds",
-            "Age of the oldest message that the target has not taken yet",
+            "Age of the oldest message that the target has not taken, or event that was not read for it",
             ["target"],
             registry=self.registry,
         )
@@ -50,3 +50,8 @@ class NotifierMetrics:
             "Unexpected errors, which are defects; what raised one is passed over or tried again",
             registry=self.registry,
         )
+
+    def forget_targets(self) -> None:
+        """Show no target as behind: others are declared from now on, or this process does not send any more."""
+        self.behind.clear()
+        self.lag.clear()

@@ -168,6 +168,8 @@ class Notifier:
             first = errors.innermost(group)
             if not isinstance(first, _TargetsChanged):
                 raise first from group
+        finally:
+            self._metrics.forget_targets()
 
     async def _again(self, part: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run a part of the process; if it raises by a defect, log and count that, and begin the part anew.

@@ -169,7 +169,12 @@ class NotifierStore:
     async def backlogs(self) -> dict[str, Backlog]:
         """What is in the outbox, by target; a target that has taken all is left out."""
         rows = await self._rows(_BACKLOGS)
-        return {row["target"]: Backlog(row["messages"], row["age"]) for row in rows}
+        return {row["target"]: Backlog(row["count"], row["age"]) for row in rows}
+
+    async def unread(self, after: int, most: int) -> Backlog:
+        """The events after an id that somebody may be told of, settled or not, at most `most`."""
+        (row,) = await self._rows(_UNREAD, {"after": after, "most": most})
+        return Backlog(row["count"], row["age"])
 
     async def trim(self, target: str, beyond: int) -> int:
         """Take so many messages out of the outbox: the oldest of the lanes with most messages."""
@@ -311,8 +316,12 @@ _OUTGOING: Final[LiteralString] = (
 )
 _DONE: Final[LiteralString] = "DELETE FROM notify.outbox WHERE target = %(target)s AND id = %(id)s"
 _BACKLOGS: Final[LiteralString] = (
-    "SELECT target, count(*) AS messages, greatest(clock_timestamp() - min(since), interval '0') AS age "
+    "SELECT target, count(*) AS count, greatest(clock_timestamp() - min(since), interval '0') AS age "
     "FROM notify.outbox GROUP BY target"
+)
+_UNREAD: Final[LiteralString] = (
+    "SELECT count(*) AS count, greatest(clock_timestamp() - min(at), interval '0') AS age FROM ("
+    "SELECT at FROM notify.events WHERE id > %(after)s ORDER BY id LIMIT %(most)s) AS unread"
 )
 _TRIM: Final[LiteralString] = (
     "DELETE FROM notify.outbox WHERE target = %(target)s AND number IN (SELECT number FROM ("

@@ -121,3 +121,8 @@ class Parts:
         """How many messages were dropped for that reason."""
         value: float = self.metrics.dropped.labels(self.targets[0].name, reason)._value.get()  # noqa: SLF001  # it has no reader
         return value
+
+
+def gauge(metrics: NotifierMetrics, name: str, target: str = "mail") -> float | None:
+    """The value of a gauge of a target; None if it has none."""
+    return metrics.registry.get_sample_value(f"dispatcher_notify_{name}", {"target": target})

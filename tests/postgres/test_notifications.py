@@ -34,7 +34,7 @@ from tests.postgres.changes import (
     make_submit,
     rows_of,
 )
-from tests.postgres.notifying import FOR_LONG, Parts, Scripted, begin, complete, run
+from tests.postgres.notifying import FOR_LONG, Parts, Scripted, begin, complete, gauge, run
 from tests.postgres.test_migrations import with_user
 from tests.receivers import receiving
 from tests.unit.notify.values import make_target
@@ -304,6 +304,49 @@ async def test_a_dead_target_delays_no_other_one(queue: QueueStore, store: Notif
     with suppress(asyncio.CancelledError):
         await task
     assert dead.sender.told == ["Started one"]
+
+
+# --- how far it is behind ----------------------------------------------------------------------------------
+
+
+async def test_events_that_were_not_read_count_as_behind_though_reading_them_fails(
+    queue: QueueStore, store: NotifierStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise StoreUnavailable("the statement was cancelled")
+
+    parts = Parts(store)
+    await parts.collect()
+    assert (gauge(parts.metrics, "behind_messages"), gauge(parts.metrics, "lag_seconds")) == (0, 0)
+    for name in ("one", "two"):  # a week ago, by the clock of tests
+        await run(queue, name)
+    with monkeypatch.context() as failing:
+        failing.setattr(store, "take_in", fail)
+        with pytest.raises(StoreUnavailable):
+            await Parts(store, metrics=parts.metrics).collect()
+    assert gauge(parts.metrics, "behind_messages") == 2
+    assert (gauge(parts.metrics, "lag_seconds") or 0) > 3600
+    await parts.collect()
+    assert gauge(parts.metrics, "behind_messages") == 2
+    await parts.send()
+    await parts.collect()
+    assert (gauge(parts.metrics, "behind_messages"), gauge(parts.metrics, "lag_seconds")) == (0, 0)
+
+
+async def test_gauges_of_a_target_go_with_its_declaration(
+    store: NotifierStore, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "REREAD_SECONDS", 0.05)
+    options = NotifierOptions(lambda: Entry({"targets": []}, ""), "127.0.0.1", 0, FOR_LONG)
+    notifier = Notifier(with_user(database_url, NOTIFIER), options, (make_target("former"),))
+    metrics = notifier._metrics  # noqa: SLF001  # else a scraper would have to come in time
+    metrics.lag.labels("former").set(3600)
+    metrics.behind.labels("former").set(7)
+    await notifier._send(store)  # noqa: SLF001  # it ends once the declaration has changed
+    assert (gauge(metrics, "behind_messages", "former"), gauge(metrics, "lag_seconds", "former")) == (
+        None,
+        None,
+    )
 
 
 # --- one that sends, and its rights ------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from tests.postgres.changes import (
     make_submit,
     rows_of,
 )
-from tests.postgres.notifying import FOR_LONG, Parts, Scripted, run
+from tests.postgres.notifying import FOR_LONG, Parts, Scripted, gauge, run
 from tests.postgres.test_migrations import with_user
 from tests.unit.notify.values import EVERYWHERE, make_target
 
@@ -154,6 +154,8 @@ async def test_a_target_that_was_not_declared_for_long_does_not_delay_the_others
     monkeypatch.setattr(collector, "AT_ONCE", 1)
     await run(queue, "four", "mail=All former=All")
     assert await parts.collector.collect()
+    shown = {name: gauge(parts.metrics, "behind_messages", name) for name in ("mail", "former")}
+    assert shown == {"mail": 1, "former": 4}
     assert await parts.send() == ["Started four"]
     await parts.collect()
     assert len(await store.outgoing("former", [], [], 10)) == 4

@@ -93,7 +93,7 @@ class Outgoing(Struct, frozen=True):
 
 
 class Backlog(Struct, frozen=True):
-    """The messages that a target has not taken yet, and the age of the oldest."""
+    """The messages that a target has not taken yet, or the events that are not read yet; and the age of the oldest."""
 
-    messages: int
-    age: timedelta
+    count: int = 0
+    age: timedelta = timedelta()
