@@ -181,9 +181,10 @@ class NotifierStore:
         return len(await self._rows(_TRIM, {"target": target, "beyond": beyond}))
 
     async def prune(self, targets: Collection[str], keep: timedelta) -> None:
-        """Forget waits that are over, and messages that are older than `keep` of targets that are not declared."""
+        """Forget waits that are over; and of targets that are not declared alarms, and messages older than `keep`."""
         await self._rows(_PRUNE_WAITS)
         await self._rows(_PRUNE_OUTBOX, {"targets": list(targets), "keep": keep})
+        await self._rows(_PRUNE_ALARMS, {"targets": list(targets)})
 
     async def _rows(
         self, statement: LiteralString, values: Mapping[str, Any] | None = None
@@ -335,4 +336,7 @@ _PRUNE_WAITS: Final[LiteralString] = (
 _PRUNE_OUTBOX: Final[LiteralString] = (
     "DELETE FROM notify.outbox WHERE target <> ALL(CAST(%(targets)s AS text[])) "
     "AND since < clock_timestamp() - CAST(%(keep)s AS interval)"
+)
+_PRUNE_ALARMS: Final[LiteralString] = (
+    "DELETE FROM notify.alarm WHERE target <> ALL(CAST(%(targets)s AS text[]))"
 )

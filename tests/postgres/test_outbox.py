@@ -422,6 +422,17 @@ async def test_an_alarm_is_told_when_it_is_over(
     assert await store.alarms("mail") == []
 
 
+async def test_alarms_of_a_target_that_is_not_declared_any_more_are_forgotten(
+    queue: QueueStore, store: NotifierStore
+) -> None:
+    alarms = QueueAlarms(EVERYWHERE, more_than=0)
+    await wait(queue, "slow", "")
+    await look(Parts(store, targets=(make_target("former", alarms=alarms), make_target(alarms=alarms))))
+    assert [len(await store.alarms(name)) for name in ("former", "mail")] == [1, 1]
+    await Parts(store, targets=(make_target(alarms=alarms),)).collect()
+    assert [len(await store.alarms(name)) for name in ("former", "mail")] == [0, 1]
+
+
 # --- defects and closed targets ----------------------------------------------------------------------------
 
 
