@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, LiteralString
 
@@ -23,7 +23,7 @@ from dispatcher.store.readers import overdue, reader
 from dispatcher.store.readers.overdue import end_overdue
 from dispatcher.store.state.queue import QueueStore
 from testbed.postgres import drop_database, url_of
-from tests.postgres.changes import LATER, make_created, make_dispatch, make_submit, rows_of
+from tests.postgres.changes import LATER, committed, make_created, make_dispatch, make_submit, rows_of
 from tests.postgres.test_migrations import with_user
 
 LONG: Final = timedelta(minutes=5)
@@ -331,6 +331,27 @@ async def test_tenant_sees_the_nodes_of_its_own_gangs(two_tenants: str, queue: Q
         await queue.commit([queue_changes.dispatch(record, "hub", LATER, assignment=places)])
     told = "SELECT namespace, name, node, pods FROM tenant.node_history"
     assert rows_of(two_tenants, told) == [("ours", "of-ours", "n1", 2)]
+
+
+async def test_tenant_sees_the_nodes_of_its_own_past_gangs_and_no_moment_of_others(
+    two_tenants: str, queue: QueueStore, database_url: str
+) -> None:
+    for namespace, node in (("ours", "n1"), ("theirs", "n2")):
+        record = await committed(queue, make_submit(f"of-{namespace}", namespace=namespace))
+        places = Assignment((((node, 2),),))
+        record = await committed(queue, queue_changes.dispatch(record, "hub", LATER, assignment=places))
+        record = await committed(queue, removal.delete(record, LATER))
+        await committed(queue, removal.release(record, LATER))
+    assert await queue.move_deleted(LATER + timedelta(days=1), 500) == 2
+    told: LiteralString = (
+        "SELECT namespace, name, node, pods, known_from FROM {}.node_history WHERE outcome <> ''"
+    )
+    assert rows_of(two_tenants, told.format("tenant")) == [("ours", "of-ours", "n1", 2, None)]
+    with psycopg.connect(database_url) as connection:  # as where an earlier release moved it
+        connection.execute("UPDATE past_attempt SET places = NULL WHERE namespace = 'theirs'")
+    midnight = datetime(2026, 11, 21, tzinfo=UTC)
+    assert rows_of(two_tenants, told.format("tenant")) == [("ours", "of-ours", "n1", 2, midnight)]
+    assert {row[-1] for row in rows_of(database_url, told.format("history"))} == {LATER}
 
 
 def test_tenant_views_have_every_column_of_history_with_its_meaning(database_url: str) -> None:

@@ -9,6 +9,7 @@ from typing import LiteralString
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from benchmarks import past, plans
 from benchmarks.past import Past
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.timeout(120)  # to write the past takes as long as the 
 PLANNED_AT = datetime.now(UTC)
 PAST = Past(appwrappers=4000, days=60, sample_seconds=7200, until=PLANNED_AT)
 WAITING, RUNNING = 1000, 3000
+OURS = "team-7"
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,18 @@ def subject(connection: psycopg.Connection) -> Subject:
     ).fetchone()
     assert found is not None
     return Subject(*found)
+
+
+@pytest.fixture
+def tenant(past_url: str) -> Iterator[psycopg.Connection]:
+    """A session of a role that was given one of forty namespaces; nothing is left of the role."""
+    name = f"aw_tenant_{uuid.uuid4().hex[:8]}"
+    role = sql.Identifier(name)
+    with psycopg.connect(past_url) as connection, connection.transaction(force_rollback=True):
+        connection.execute(sql.SQL("CREATE ROLE {} IN ROLE dispatcher_tenant").format(role))
+        connection.execute("INSERT INTO history_grant VALUES (%s, %s)", [name, OURS])
+        connection.execute(sql.SQL("SET LOCAL ROLE {}").format(role))
+        yield connection
 
 
 async def plans_of(connection: psycopg.Connection, asked: Awaitable[object]) -> list[plans.Node]:
@@ -103,6 +117,34 @@ async def test_usage_by_the_hour_finds_the_attempts_of_each_hour_by_index(
     (found,) = await plans_of(connection, command(name)(reports, subject))
     assert "past_attempt" not in read_whole(found)
     assert any(node.get("Index Name", "").endswith("_tstzrange_idx") for node in plans.nodes(found))
+
+
+def test_attempts_of_others_are_left_out_where_a_tenants_query_reads_them(
+    connection: psycopg.Connection, tenant: psycopg.Connection
+) -> None:
+    counts = "SELECT count(*) FILTER (WHERE namespace = %s), count(*) FROM public.past_attempt"
+    ours, of_all = connection.execute(counts, [OURS]).fetchone() or (0, 0)
+    assert 0 < 10 * ours < of_all
+    asked = "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) SELECT namespace, node FROM tenant.node_history"
+    found = tenant.execute(asked).fetchone()
+    assert found is not None
+    read = [
+        node["Actual Rows"] * node["Actual Loops"]
+        for node in plans.nodes(found[0][0]["Plan"])
+        if node.get("Relation Name", "").startswith("past_attempt")
+    ]
+    assert sum(read) == ours
+
+
+def test_tenant_who_asks_for_a_moment_reads_the_months_since_then(tenant: psycopg.Connection) -> None:
+    moment = PLANNED_AT - timedelta(days=7)
+    asked = (
+        "SELECT namespace, node FROM tenant.node_history WHERE tstzrange(decided_at, ended_at) @> %(at)s "
+        "AND decided_at <= %(at)s AND (ended_at > %(at)s OR ended_at IS NULL)"
+    )
+    read = plans.relations(plans.explain(tenant, asked, {"at": moment}))
+    months = {f"past_attempt_{month:%Y_%m}" for month in (moment, PLANNED_AT)}
+    assert {name for name in read if name.startswith("past_attempt")} == months | {"past_attempt_default"}
 
 
 def test_why_one_waited_is_found_by_its_uid(connection: psycopg.Connection, subject: Subject) -> None:
