@@ -75,8 +75,7 @@ _NUMBER_NODES: Final = text(
     f"SELECT t.cluster, p.node, {_MONTH} AS month {_PLACED} GROUP BY t.cluster, p.node) AS placed "
     "WHERE NOT EXISTS (SELECT FROM past_node AS kept WHERE kept.cluster = placed.cluster AND kept.name = placed.node "
     "AND kept.last_month >= placed.month) ORDER BY cluster, node "
-    "ON CONFLICT (cluster, name) DO UPDATE SET last_month = excluded.last_month "
-    "WHERE known.last_month < excluded.last_month"
+    "ON CONFLICT (cluster, name) DO UPDATE SET last_month = greatest(known.last_month, excluded.last_month)"
 )
 _NUMBER_TEMPLATES: Final = text(
     "INSERT INTO past_template AS known (digest, name, requests, last_month) SELECT * FROM ("
@@ -84,8 +83,7 @@ _NUMBER_TEMPLATES: Final = text(
     "GROUP BY p.template, p.requests) AS placed "
     "WHERE NOT EXISTS (SELECT FROM past_template AS kept WHERE kept.digest = placed.digest "
     "AND kept.last_month >= placed.month) ORDER BY template, requests "
-    "ON CONFLICT (digest) DO UPDATE SET last_month = excluded.last_month "
-    "WHERE known.last_month < excluded.last_month"
+    "ON CONFLICT (digest) DO UPDATE SET last_month = greatest(known.last_month, excluded.last_month)"
 )
 # Joins would read all names for each attempt: the planner knows neither how many places nor how many names there are.
 _KEEP_ATTEMPTS: Final = text(
