@@ -46,7 +46,7 @@ class Store(Protocol):
         """Drop the months that ended more than `keep` ago; return them."""
 
     async def move_deleted(self, before: datetime, most: int) -> int:
-        """Move at most `most` AppWrappers that were deleted before a time; return their number."""
+        """Move at most `most` AppWrappers that were deleted before a time; return their number, 0 if none is left."""
 
     async def end_overdue_readers(self, longest: timedelta) -> list[str]:
         """End readers' sessions with longer transactions; return a user and cause for each."""

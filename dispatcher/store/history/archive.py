@@ -20,13 +20,21 @@ from sqlalchemy import text
 
 from dispatcher.store.library import AsyncConnection
 
+MOST_ROWS: Final = 5000
+"""Attempts and places that are moved at once: the queue commits nothing meanwhile, however large the gangs are.
+
+An AppWrapper with more of them is moved alone.
+"""
+
 
 async def move_deleted(connection: AsyncConnection, before: datetime, most: int) -> int:
-    """Move at most `most` AppWrappers that were deleted before `before`; return their number.
+    """Move at most `most` AppWrappers that were deleted before `before`; return their number, 0 if none is left.
 
-    No spec may be written meanwhile: a spec that no AppWrapper refers to is deleted.
+    They have at most `MOST_ROWS` attempts and places. No spec may be written meanwhile: a spec that no AppWrapper
+    refers to is deleted.
     """
-    uids = list(await connection.scalars(_DELETED, {"before": before, "most": most}))
+    bounds = {"before": before, "most": most, "most_rows": MOST_ROWS}
+    uids = list(await connection.scalars(_DELETED, bounds))
     if not uids:
         return 0
     values = {"uids": uids}
@@ -49,9 +57,20 @@ async def move_deleted(connection: AsyncConnection, before: datetime, most: int)
 
 # The planner takes the arrays for long ones: it would compile the statements for longer than they run.
 _WITHOUT_JIT: Final = text("SET LOCAL jit = off")
+# The places of an attempt are an array for each pod set. The first AppWrapper is moved however many it has.
+_PLACES_OF: Final = (
+    "SELECT coalesce(sum(jsonb_array_length(planned.places)), 0) "
+    "FROM jsonb_array_elements(t.assignment) AS planned(places)"
+)
 _DELETED: Final = text(
-    "SELECT uid FROM appwrapper WHERE phase = 'Deleted' AND phase_since < :before "
-    "ORDER BY phase_since LIMIT :most FOR UPDATE"
+    "WITH oldest AS ("
+    "  SELECT uid, phase_since,"
+    f"    (SELECT coalesce(sum(1 + ({_PLACES_OF})), 0) FROM attempt AS t WHERE t.uid = a.uid) AS own"
+    "  FROM appwrapper AS a WHERE phase = 'Deleted' AND phase_since < :before ORDER BY phase_since LIMIT :most"
+    "), counted AS ("
+    "  SELECT uid, own, sum(own) OVER (ORDER BY phase_since, uid) AS with_earlier FROM oldest"
+    ") SELECT a.uid FROM appwrapper AS a JOIN counted ON counted.uid = a.uid "
+    "WHERE with_earlier <= :most_rows OR with_earlier = own FOR UPDATE OF a"
 )
 _MEND_ATTEMPTS: Final = text(
     "UPDATE attempt SET ended_at = decided_at WHERE uid = ANY(:uids) AND ended_at < decided_at"

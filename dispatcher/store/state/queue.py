@@ -165,7 +165,10 @@ class QueueStore:
             return CommitResult(refused=tuple(Refusal(each.after.uid, str(error)) for each in changes))
 
     async def move_deleted(self, before: datetime, most: int) -> int:
-        """Move at most `most` AppWrappers that were deleted before `before` to history; return their number."""
+        """Move the AppWrappers to history that were deleted before `before`, a bounded part of them: see `archive`.
+
+        Returns their number, 0 if none is left; at most `most`.
+        """
         lease = self._lease()
         async with self._writing, self._database.fenced(lease.epoch, lease.holder) as connection:
             return await archive.move_deleted(connection, before, most)

@@ -17,6 +17,7 @@ from dispatcher.core.model.records.preemption import Reason
 from dispatcher.core.model.records.record import Change, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.store import migrate
+from dispatcher.store.history import archive
 from dispatcher.store.state.queue import QueueStore
 from tests.builders import make_submission
 from tests.postgres.changes import committed, count_of, rows_of
@@ -204,6 +205,26 @@ async def test_names_that_are_known_draw_no_numbers(queue: QueueStore, database_
         await lived(queue, name=name)
         assert await queue.move_deleted(TOMORROW, 500) == 1
     assert rows_of(database_url, drawn) == [(2,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("places", "moved"),
+    [
+        pytest.param([2, 2, 2], [2, 1], id="as-many-as-are-moved-at-once"),
+        pytest.param([0] * 7, [6, 1], id="attempts-count-too"),
+        pytest.param([1, 9, 1], [1, 1, 1], id="one-with-more-alone"),
+        pytest.param([9, 0, 4], [1, 2], id="one-with-more-first"),
+    ],
+)
+async def test_attempts_and_places_that_are_moved_at_once_are_bounded(
+    queue: QueueStore, database_url: str, monkeypatch: pytest.MonkeyPatch, places: list[int], moved: list[int]
+) -> None:
+    monkeypatch.setattr(archive, "MOST_ROWS", 6)
+    for number, count in enumerate(places):
+        workers = tuple((f"n{node}", 1) for node in range(count))
+        await lived(queue, ((), workers), name=f"aw-{number}", begin=at(100 * number))
+    assert [await queue.move_deleted(TOMORROW, 500) for _ in range(len(moved) + 1)] == [*moved, 0]
+    assert count_of(database_url, "past_attempt") == len(places)
 
 
 async def test_pods_that_were_made_for_other_places_have_those(queue: QueueStore, database_url: str) -> None:
