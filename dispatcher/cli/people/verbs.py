@@ -296,8 +296,9 @@ def submit(
 
     AppWrappers are created as they are. All other objects of a file become one gang in an AppWrapper, such as a RayJob
     with its ConfigMap and its Service; with --each each object that makes pods becomes one. kubectl aw wrap prints the
-    same. Objects that no gang has, such as a ClusterRole, a Secret or a claim of a volume, are listed: kubectl apply
-    creates them, best before.
+    same. Objects that no gang has, such as a ClusterRole, a Secret or a claim of a volume, are listed and not created,
+    and no gang waits for them. Create them with kubectl apply before you submit; --dry-run lists them and creates
+    nothing.
 
     The first decision about each is printed: where it was dispatched, or why it waits. It is waited for up to 3 s.
 
@@ -319,12 +320,16 @@ def submit(
         written = submissions(given, namespace, hub.namespace, options, known)
         check_fields(hub, written.appwrappers)
         for other in written.beside:
-            put(f"{other} not created: it {other.why}; create it with kubectl apply first", None)
+            put(f"{other} not created: it {other.why}; create it with kubectl apply {_WHEN[dry_run]}", None)
         submitted = [create(hub, each, _DRY * dry_run) for each in written.appwrappers]
         if fails_if_never or not (until_done or dry_run):
             say_decisions(hub, submitted, fails_if_never=fails_if_never)
         if until_done:
             follow(hub.client, submitted, Goal.DONE, timeout)
+
+
+_WHEN: Final = {True: "before you submit", False: "now: no gang waits for it"}
+"""When to create an object that is left beside, after a dry run and after a submission."""
 
 
 @commands.command(

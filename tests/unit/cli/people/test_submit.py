@@ -79,21 +79,31 @@ JOB = {
 }
 
 
+BESIDE = "not created: it makes no pods and is no AppWrapper; create it with kubectl apply"
+
+
+@pytest.mark.parametrize(
+    ("flags", "when", "said"),
+    [
+        ([], "now: no gang waits for it", "team-a/train submitted\nteam-a/train dispatched to hub\n"),
+        (["--dry-run"], "before you submit", "team-a/train submitted (dry run)\n"),
+    ],
+    ids=["", "--dry-run"],
+)
 async def test_submit_leaves_objects_without_pods_to_kubectl_and_lists_them(
-    ask: Run, hub: FakeApiServer
+    ask: Run, hub: FakeApiServer, flags: list[str], when: str, said: str
 ) -> None:
+    """What is printed is true when it is read: a submitted gang may start at once."""
     hub.on("POST", COLLECTION, answer(train(), status=201))
     hub.on("GET", COLLECTION, listed(train("Running", "hub")))
 
-    assert await ask("submit", "-", stdin=yaml.safe_dump_all([SETTINGS, train(), ROLE])) == Ran(
+    assert await ask("submit", "-", *flags, stdin=yaml.safe_dump_all([SETTINGS, train(), ROLE])) == Ran(
         0,
-        "ConfigMap/settings not created: it makes no pods and is no AppWrapper; create it with kubectl apply first\n"
-        "ClusterRole/r-* not created: it makes no pods and is no AppWrapper; create it with kubectl apply first\n"
-        "team-a/train submitted\n"
-        "team-a/train dispatched to hub\n",
+        f"ConfigMap/settings {BESIDE} {when}\nClusterRole/r-* {BESIDE} {when}\n{said}",
         "",
     )
-    assert len(writes(hub)) == 1
+    [sent] = hub.requests("POST", COLLECTION)
+    assert (len(writes(hub)), "dryRun" in sent.query) == (1, bool(flags))
 
 
 async def test_submit_wraps_all_other_objects_of_a_file_as_one_gang(ask: Run, hub: FakeApiServer) -> None:
