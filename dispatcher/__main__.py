@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 
 from dispatcher import errors
-from dispatcher.cli.command_line import CommandGroup, CommandWithSettings, WholeNumber, complete, exit_codes
+from dispatcher.cli.command_line import CommandGroup, CommandWithSettings, WholeNumber, complete, epilog
 from dispatcher.cli.files.release import version_option
 
 if TYPE_CHECKING:
@@ -111,8 +111,13 @@ def dispatcher_program() -> None:
     "kubectl aw",
     cls=Program,
     modules=PLUGIN,
-    help="Shows AppWrappers: the pending queue, running gangs, nodes, history and usage.",
-    epilog=exit_codes(),
+    help="Submits jobs to the queue as AppWrappers, waits for them, holds and cancels them, and shows the pending "
+    "queue, running gangs, nodes, history and usage.",
+    epilog=epilog(
+        "kubectl aw submit ray-job.yaml",
+        "kubectl aw wait train --for done && kubectl aw logs train",
+        "kubectl aw cancel train",
+    ),
     no_args_is_help=True,
     context_settings=HELP,
 )

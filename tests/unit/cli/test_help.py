@@ -79,6 +79,11 @@ def test_summary_of_each_command_fits_its_line(program: click.Group, path: list[
             ["plan", "--help"],
             "1 a missing package; --live: no snapshot, or a database that refuses it 2 wrong usage",
         ),
+        (
+            ["--help"],
+            "Submits jobs to the queue as AppWrappers, waits for them, holds and cancels them, and shows",
+        ),
+        (["--help"], "Examples: kubectl aw submit ray-job.yaml"),
         (["delete", "x"], "No such command 'delete'. Did you mean 'cancel'?"),
         (["suspend", "x"], "No such command 'suspend'. Did you mean 'hold'?"),
         (["list"], "No such command 'list'. Did you mean 'queue'?"),
