@@ -239,6 +239,11 @@ $(SDK)/ready: $(wildcard $(SDK_LOCKS)/*.lock) | $(READY)
 		done && touch $@; \
 	fi
 
+.PHONY: wheel
+wheel: $(READY) ## Make the wheel of the commands and the dispatcher alone in dist/: no Helm, and nothing is compiled
+	@rm -rf dist
+	@$(BIN)/python -m release --wheel dist
+
 .PHONY: release
 release: helm ## Make wheel, source, chart, krew plugin, bill of materials and their sums in dist/, the same bytes each time
 	@rm -rf dist

@@ -30,19 +30,23 @@ SUMS = "SHA256SUMS"
 
 
 def main() -> int:
-    """Write the files of a release into an empty folder."""
+    """Write the files of a release, or the wheel alone, into an empty folder."""
     parser = argparse.ArgumentParser(prog="python -m release", description=__doc__)
     parser.add_argument("folder", type=Path, help="a folder that is new or empty")
-    folder: Path = parser.parse_args().folder.resolve()
+    parser.add_argument("--wheel", action="store_true", help="the wheel alone, which needs no Helm")
+    arguments = parser.parse_args()
+    folder: Path = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         print(f"release: {folder} is not empty: remove it, or name another folder", file=sys.stderr)
         return 1
     epoch = int(os.environ.get(VARIABLE) or time_of_last_commit())
-    build_package(folder, epoch)
-    build_chart(folder, epoch)
-    build_plugin(folder, epoch)
-    build_sbom(folder, epoch)
+    build_package(folder, epoch, "wheel")
+    if not arguments.wheel:
+        build_package(folder, epoch, "sdist")
+        build_chart(folder, epoch)
+        build_plugin(folder, epoch)
+        build_sbom(folder, epoch)
     write_sums(folder)
     print((folder / SUMS).read_text(), end="")
     return 0
@@ -53,9 +57,12 @@ def time_of_last_commit() -> int:
     return int(run(["git", "log", "-1", "--format=%ct"]))
 
 
-def build_package(folder: Path, epoch: int) -> None:
-    """Build the wheel and the source with the pinned hatchling."""
-    run([sys.executable, "-m", "hatchling", "build", "-d", str(folder)], **{VARIABLE: str(epoch)})
+def build_package(folder: Path, epoch: int, target: str) -> None:
+    """Build the wheel or the source, which are targets of the pinned hatchling."""
+    run(
+        [sys.executable, "-m", "hatchling", "build", "-d", str(folder), "-t", target],
+        **{VARIABLE: str(epoch)},
+    )
 
 
 def build_chart(folder: Path, epoch: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import re
@@ -29,6 +30,17 @@ COMPONENTS = CHECKOUT / "manifests" / "components"
 CHART = CHECKOUT / "manifests" / "chart"
 DEPLOYMENT: Json = yaml.safe_load((BASE / "deployment.yaml").read_text())
 POD: Json = DEPLOYMENT["spec"]["template"]["spec"]
+
+
+def test_wheel_alone_is_made_without_helm(tmp_path: Path) -> None:
+    """The same wheel as of a release, because the same function makes it."""
+    command = [sys.executable, "-m", "release", "--wheel", str(tmp_path)]
+    variables = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+    subprocess.run(command, cwd=CHECKOUT, env=variables, check=True, capture_output=True)  # noqa: S603  # our own
+
+    wheel, sums = f"appwrapper_dispatcher-{VERSION}-py3-none-any.whl", tmp_path / "SHA256SUMS"
+    assert {each.name for each in tmp_path.iterdir()} == {wheel, sums.name}
+    assert sums.read_text().split() == [hashlib.sha256((tmp_path / wheel).read_bytes()).hexdigest(), wheel]
 
 
 def test_base_and_component_name_the_image_of_this_version() -> None:
