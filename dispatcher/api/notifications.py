@@ -50,6 +50,7 @@ GROUPS: Final = {
 """Words for several occasions."""
 
 KNOWN: Final = f"{', '.join(Occasion)}, {', '.join(GROUPS)} and {WAITING}:2h"
+EXAMPLE: Final = "team-slack=Failed,Completed"
 
 TARGET_NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _ENTRY: Final = re.compile(r"([^=\s;]*)=([^=\s;]*)")
@@ -118,7 +119,7 @@ class _Unreadable(ValueError):
 def _choice(written: str) -> Choice:
     parts = _ENTRY.fullmatch(written)
     if parts is None:
-        raise _Unreadable("is not TARGET=EVENT,EVENT, for example team-slack=Failed,Completed")
+        raise _Unreadable(f"is not TARGET=EVENT,EVENT, for example {EXAMPLE}")
     target, words = parts.groups()
     if not TARGET_NAME.fullmatch(target):
         raise _Unreadable("names no target: a name has small letters, digits and dashes, at most 63")

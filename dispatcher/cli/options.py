@@ -163,6 +163,24 @@ def _seconds_option(name: str, meaning: str) -> Option:
     )
 
 
+def _checked_choices(_context: click.Context, _parameter: click.Parameter, written: Sequence[str]) -> str:
+    """The annotation that makes these choices of notifications; empty if there are none.
+
+    The dispatcher leaves out what it cannot read, and the AppWrapper runs: here it is wrong usage.
+    """
+    if not written:
+        return ""
+    from dispatcher.api.notifications import EXAMPLE, choices_in  # which no other option needs
+
+    annotation = " ".join(written)
+    found = choices_in(annotation)
+    if found.problems:
+        raise click.BadParameter("; ".join(found.problems))
+    if not found.entries:
+        raise click.BadParameter(f"names no target: write TARGET=EVENT,EVENT, for example {EXAMPLE}")
+    return annotation
+
+
 def _wrap_options(
     each_workload: bool,
     queue: str,
@@ -170,10 +188,13 @@ def _wrap_options(
     expected_seconds: int,
     limit_seconds: int,
     min_available: int | None,
+    notify: str,
 ) -> WrapOptions:
     from dispatcher.core.intake.wrapping import WrapOptions  # which takes long to import
 
-    return WrapOptions(each_workload, queue, priority, expected_seconds, limit_seconds, min_available or 0)
+    return WrapOptions(
+        each_workload, queue, priority, expected_seconds, limit_seconds, min_available or 0, notify
+    )
 
 
 wrap_options = gathered(
@@ -201,6 +222,14 @@ wrap_options = gathered(
         type=WholeNumber(min=1),
         metavar="NUMBER",
         help="Pods with which each gang counts as running.  [default: all]",
+    ),
+    click.option(
+        "--notify",
+        multiple=True,
+        callback=_checked_choices,
+        metavar="TARGET=EVENTS",
+        help="Whom to tell of what about each new AppWrapper, such as team-slack=Ended or mail=Failed,Waiting:2h. The "
+        "operator knows the targets. Repeatable.",
     ),
 )
 """The options of commands that wrap objects in AppWrappers; a command gets them as `options`."""

@@ -262,6 +262,7 @@ def wait(
     epilog=epilog(
         "kubectl aw submit ray-job.yaml",
         "kubectl aw submit sweep.yaml --each --queue vision --expected 4h",
+        "kubectl aw submit ray-job.yaml --notify team-slack=Ended",
         "kubectl aw submit jobs/ --fail-if-never || exit",
         "kubectl kustomize overlays/night | kubectl aw submit -",
         "kubectl aw submit train.yaml --wait && kubectl aw logs train-7",

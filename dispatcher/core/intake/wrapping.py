@@ -56,7 +56,8 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 class WrapOptions(Struct, frozen=True):
     """What to wrap, and the fields to write into each new AppWrapper.
 
-    Durations are whole seconds. An empty text, 0 and a priority of None write nothing.
+    Durations are whole seconds. `notify` is the annotation that chooses notifications, in place of that of a workload.
+    An empty text, 0 and a priority of None write nothing.
     """
 
     each_workload: bool = False
@@ -65,6 +66,7 @@ class WrapOptions(Struct, frozen=True):
     expected_seconds: int = 0
     limit_seconds: int = 0
     min_available: int = 0
+    notify: str = ""
 
     @property
     def writes_fields(self) -> bool:
@@ -306,6 +308,8 @@ def _told(first: _Listed, options: WrapOptions) -> Json:
         labels[names.QUEUE_LABEL] = options.queue
     written = texts_of(first.metadata.get("annotations"))
     read = {key: text for key, text in written.items() if key in READ_ANNOTATIONS}
+    if options.notify:
+        read[names.NOTIFY] = options.notify
     return {key: texts for key, texts in (("labels", labels), ("annotations", read)) if texts}
 
 

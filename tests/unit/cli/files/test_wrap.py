@@ -50,6 +50,24 @@ async def test_gang_of_a_file_is_printed_with_the_fields_of_the_options(wrap: Ru
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "annotation"),
+    [
+        (["--notify", "team-slack=Ended"], "team-slack=Ended"),
+        (["--notify", "mail=Failed,Waiting:2h", "--notify", "hook=all"], "mail=Failed,Waiting:2h hook=all"),
+        (["--notify", "mail=Failed hook=All"], "mail=Failed hook=All"),
+    ],
+    ids=["one", "two", "two-in-one"],
+)
+async def test_choices_of_notifications_are_an_annotation(
+    wrap: Run, options: list[str], annotation: str
+) -> None:
+    ran = await wrap("-", *options, stdin=yaml.safe_dump(job()))
+    assert yaml.safe_load(ran.out)["metadata"]["annotations"] == {
+        "dispatcher.codeflare.dev/notify": annotation
+    }
+
+
 async def test_several_appwrappers_are_a_stream_or_a_list(wrap: Run) -> None:
     theirs = appwrapper(item(job("inner")), name="theirs")
     file = yaml.safe_dump_all([job("a"), theirs, job("b")])
@@ -116,6 +134,11 @@ async def test_declared_kind_needs_its_declaration(wrap: Run, tmp_path: Path) ->
             "<stdin>: object 1 (AppWrapper): spec: is submitted as it is",
         ),
         (
+            [appwrapper(item(job()))],
+            ["--notify", "mail=Ended"],
+            "<stdin>: object 1 (AppWrapper): spec: is submitted as it is",
+        ),
+        (
             [job(), job()],
             ["--each"],
             "two AppWrappers would be named train: an AppWrapper has the name of its first",
@@ -126,7 +149,14 @@ async def test_declared_kind_needs_its_declaration(wrap: Run, tmp_path: Path) ->
             "<stdin>: the gang of Job/train: metadata.namespace: is team-b, which contradicts -n team-a",
         ),
     ],
-    ids=["no-pods", "unknown-kind", "option-for-an-appwrapper", "names", "namespaces"],
+    ids=[
+        "no-pods",
+        "unknown-kind",
+        "option-for-an-appwrapper",
+        "notify-for-an-appwrapper",
+        "names",
+        "namespaces",
+    ],
 )
 async def test_wrong_file_prints_nothing(
     wrap: Run, documents: list[Json], options: list[str], problem: str
@@ -141,6 +171,17 @@ async def test_wrong_file_prints_nothing(
         (["--expected", "soon"], "'soon' is no duration: a number and s, m, h, d or w"),
         (["--min-available", "0"], "0 is too small: the least is 1"),
         (["--priority", "high"], "'high' is no whole number"),
+        (["--notify", "team-slack"], "'team-slack' is not TARGET=EVENT,EVENT, for example team-slack=Failed"),
+        (["--notify", "mail=Done"], "'mail=Done' has the unknown event 'Done': there are Started, Completed"),
+        (["--notify", "mail=Waiting:soon"], "has no duration that counts in 'Waiting:soon'"),
+        (
+            ["--notify", "http://host/x=Ended"],
+            "'http://host/x=Ended' names no target: a name has small letters",
+        ),
+        (["--notify", ""], "names no target: write TARGET=EVENT,EVENT"),
+        (["--notify", "mail=Ended", "--notify", "x"], "'x' is not TARGET=EVENT,EVENT"),
+        (["--notify", " ".join(f"t{n}=Ended" for n in range(9))], "'t8=Ended' is one target too many"),
+        (["--notify", "mail=" + "Ended," * 200], "has more than 1024 characters"),
         (["-o", "wide"], "'wide' is not one of 'yaml', 'json'"),
     ],
     ids=" ".join,

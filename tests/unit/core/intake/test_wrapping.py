@@ -11,6 +11,7 @@ from dispatcher.api.names import (
     APPROVALS,
     CLUSTER_SELECTOR,
     KUEUE_QUEUE_LABEL,
+    NOTIFY,
     QUEUE_LABEL,
     UID_LABEL,
     USER_ANNOTATION,
@@ -195,6 +196,25 @@ def test_appwrapper_has_the_name_the_namespace_and_the_labels_of_its_workload() 
         "labels": {"app": "train", KUEUE_QUEUE_LABEL: "local", QUEUE_LABEL: "vision"},
         "annotations": {CLUSTER_SELECTOR: "gpu=a100", APPROVALS: "budget"},
     }
+
+
+@pytest.mark.parametrize(
+    ("annotations", "notify", "written"),
+    [
+        ({}, "", {}),
+        ({}, "mail=Ended", {"annotations": {NOTIFY: "mail=Ended"}}),
+        ({NOTIFY: "mail=Ended"}, "", {"annotations": {NOTIFY: "mail=Ended"}}),
+        ({NOTIFY: "mail=Ended"}, "team-slack=All", {"annotations": {NOTIFY: "team-slack=All"}}),
+    ],
+    ids=["none", "option", "annotation", "option-in-place-of-the-annotation"],
+)
+def test_notifications_are_chosen_by_the_workload_or_by_the_option(
+    annotations: dict[str, str], notify: str, written: Json
+) -> None:
+    options = WrapOptions(notify=notify)
+    (found,) = wrap([job(annotations=annotations)], options).appwrappers
+    assert found.raw["metadata"] == {"name": "train", **written}
+    assert options.writes_fields is bool(notify)
 
 
 def test_name_that_the_api_server_makes_is_left_to_it() -> None:
