@@ -356,10 +356,46 @@ def test_label_and_owner_of_no_controller_get_no_device(fresh: Plane, operators:
     assert [each for each in answers if REFUSED not in each] == []
 
 
-def test_daemonset_with_devices_is_made_by_operators_alone(
+NO_DAEMONSET = f"{REFUSED}: a DaemonSet with devices is made by an administrator or a listed operator"
+
+
+@pytest.fixture
+def makers_of_daemonsets(fresh: Plane, kubectl: Kubectl, queued_devices: None) -> Iterator[None]:
+    """Two service accounts and a user who may create DaemonSets in every namespace."""
+    kubectl("create", "clusterrole", "daemonsets", "--verb=create", "--resource=daemonsets.apps")
+    accounts = (
+        "--serviceaccount=operators:collectors",
+        "--serviceaccount=gpu-operator:driver",
+        "--user=root",
+    )
+    kubectl("create", "clusterrolebinding", "daemonsets", "--clusterrole=daemonsets", *accounts)
+    plain = daemonset("plain")
+    until(lambda: "created" in created(fresh, plain, "--dry-run=server", by=account("collectors")))
+    yield
+    kubectl("delete", "clusterrolebinding/daemonsets", "clusterrole/daemonsets")
+
+
+def test_operator_makes_daemonsets_with_devices_only_if_its_namespace_is_listed(
+    fresh: Plane, makers_of_daemonsets: None
+) -> None:
+    every = with_gpu(daemonset("every"))
+    for_a_user = owned(every, "opentelemetry.io/v1beta1", "OpenTelemetryCollector")
+    refused = [
+        created(fresh, manifest, "--dry-run=server", by=account("collectors"))
+        for manifest in (every, for_a_user)
+    ]
+    assert [each for each in refused if NO_DAEMONSET not in each] == []
+    made = [
+        created(fresh, every, "--dry-run=server", by=user)
+        for user in (account("driver", "gpu-operator"), "root")
+    ]
+    assert [each for each in made if not each.endswith("created (server dry run)")] == []
+
+
+def test_daemonset_with_devices_is_made_by_no_user_of_a_namespace(
     fresh: Plane, kubectl: Kubectl, queued_devices: None
 ) -> None:
-    refused = f"{REFUSED}: a DaemonSet with devices is made by an operator of the cluster"
+    refused = NO_DAEMONSET
     every, with_owner = with_gpu(daemonset("every")), owned(with_gpu(daemonset("every")), "v1", "ConfigMap")
     assert refused in created(fresh, every)
     assert refused in created(fresh, with_owner)

@@ -41,6 +41,13 @@ def test_labels_and_owners_count_from_trusted_accounts_only() -> None:
     assert trusted.startswith("(variables.isTrusted && (")
 
 
+def test_right_to_make_daemonsets_gives_no_service_account_one_with_devices() -> None:
+    [validation] = POLICY["spec"]["validations"]
+    assert "!variables.isLabelled && !variables.isServiceAccount" in validation["expression"]
+    [listed] = [each for each in POLICY["spec"]["matchConditions"] if each["name"] == "not-of-an-operator"]
+    assert "'system:serviceaccounts:gpu-operator'" in listed["expression"]
+
+
 def test_refusal_says_how_to_submit() -> None:
     [validation] = POLICY["spec"]["validations"]
     assert validation["messageExpression"].endswith("+ variables.remedy")
