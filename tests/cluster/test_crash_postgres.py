@@ -15,8 +15,8 @@ from testbed.proxy import Fault
 from tests.cluster.wires import Life, Wires, assert_whole, changes_records, gang, lives, wires_of
 from tests.cluster.world import World
 
-LOAD = [f"gang-{number:02}" for number in range(12)]
-"""Four for each killing: some are taken in when it comes, and some dispatched."""
+LOADS = [12, pytest.param(30, marks=pytest.mark.exhaustive)]
+"""So many gangs; four are enough for each killing, as some are taken in when it comes, and some dispatched."""
 RAN = Life(Phase.RUNNING, ("submitted", "dispatched", "created", "pods-running"))
 
 
@@ -38,10 +38,12 @@ async def wires(world: World, postgres: EmbeddedPostgres) -> AsyncIterator[Wires
         yield wires
 
 
+@pytest.mark.parametrize("count", LOADS)
 async def test_killed_under_load_it_loses_nothing_and_doubles_nothing(
-    wires: Wires, postgres: EmbeddedPostgres
+    wires: Wires, postgres: EmbeddedPostgres, count: int
 ) -> None:
     """Killed three times in mid-commit: with all of it undone, and with the outcome unknown to the dispatcher."""
+    load = names_of(count)
 
     async def crash() -> None:
         await asyncio.to_thread(postgres.kill)
@@ -52,17 +54,21 @@ async def test_killed_under_load_it_loses_nothing_and_doubles_nothing(
 
     for number, fault in enumerate((unknown, undone, unknown)):
         crashed = wires.postgres.rules.on(changes_records, fault, nth=2)
-        for name in LOAD[number::3]:
+        for name in load[number::3]:
             await wires.world.create(gang(name))
         await crashed.struck.wait()
 
-    await all_ran(wires)
+    await all_ran(wires, load)
 
 
-async def test_away_at_the_start_it_is_waited_for(wires: Wires, postgres: EmbeddedPostgres) -> None:
+@pytest.mark.parametrize("count", LOADS)
+async def test_away_at_the_start_it_is_waited_for(
+    wires: Wires, postgres: EmbeddedPostgres, count: int
+) -> None:
+    load = names_of(count)
     await asyncio.to_thread(postgres.kill)
     process = await wires.start_dispatcher()
-    for name in LOAD:
+    for name in load:
         await wires.world.create(gang(name))
 
     async def waits() -> bool:
@@ -71,12 +77,17 @@ async def test_away_at_the_start_it_is_waited_for(wires: Wires, postgres: Embedd
     await wires.world.until(waits, "the dispatcher waits for the database")
     await asyncio.to_thread(postgres.start)
 
-    await all_ran(wires)
+    await all_ran(wires, load)
 
 
-async def all_ran(wires: Wires) -> None:
-    for name in LOAD:
+def names_of(count: int) -> list[str]:
+    """The names of so many gangs."""
+    return [f"gang-{number:02}" for number in range(count)]
+
+
+async def all_ran(wires: Wires, load: list[str]) -> None:
+    for name in load:
         await wires.world.until_state(name, "Running")
-    await assert_whole(wires.world, *LOAD)
-    assert await lives(wires.world.database_url) == dict.fromkeys(LOAD, RAN)
+    await assert_whole(wires.world, *load)
+    assert await lives(wires.world.database_url) == dict.fromkeys(load, RAN)
     assert set(wires.created().values()) == {1}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dispatcher.settings import Settings
 from testbed import nodes
 from testbed.nodes import Shape
 from testbed.processes import Process
@@ -104,9 +105,12 @@ async def test_gang_larger_than_the_cluster_is_noted_once_blocks_no_gang_and_goe
         assert (await world.causes("huge"))[1:4] == ["blocked", "dispatched", "created"]
 
 
-async def test_many_gangs_that_never_fit_are_noted_once_each_and_a_canary_passes_them(world: World) -> None:
+@pytest.mark.parametrize("count", [40, pytest.param(100, marks=pytest.mark.exhaustive)])
+async def test_many_gangs_that_never_fit_are_noted_once_each_and_a_canary_passes_them(
+    world: World, count: int
+) -> None:
     process = await world.start_dispatcher(queue_policy="StrictFIFO", poll_seconds="0.1")
-    names = [f"huge-{number}" for number in range(40)]
+    names = [f"huge-{number}" for number in range(count)]
     await asyncio.gather(
         *(
             world.create(appwrapper(name, item(job(name, cpu=str(100 + index))), priority=100))
@@ -187,8 +191,6 @@ async def test_gang_of_which_a_pod_can_never_be_scheduled_gives_its_capacity_bac
 # Many AppWrappers that fit nowhere are deleted at once: all are forgotten, and whoever comes next is served.
 
 
-COUNT = 60
-"""More than are reconciled at once."""
 DELETED = "SELECT count(*) AS deleted FROM appwrapper WHERE phase = 'Deleted'"
 HELD = "SELECT name FROM attempt JOIN appwrapper USING (uid) WHERE attempt.ended_at IS NULL"
 COUNT_BLOCKED = (
@@ -201,25 +203,27 @@ def doomed(number: int) -> str:
 
 
 @pytest.mark.timeout(120)
-async def test_after_a_mass_deletion_nothing_is_held_and_a_canary_runs(world: World) -> None:
+@pytest.mark.parametrize("count", [60, pytest.param(150, marks=pytest.mark.exhaustive)])
+async def test_after_a_mass_deletion_nothing_is_held_and_a_canary_runs(world: World, count: int) -> None:
+    assert count > Settings().concurrency  # more than are reconciled at once
     process = await world.start_dispatcher()
     await world.create_until("Running", appwrapper("busy", item(job("busy", cpu="4"))))
-    for number in range(COUNT):
+    for number in range(count):
         # Half of them could never run on these 24 cpus; the others wait for the 4 that are taken.
         cpu, name = ("100" if number % 2 else "21"), doomed(number)
         await world.create(appwrapper(name, item(job(name, cpu=cpu)), priority=number % 3))
 
     async def all_told() -> bool:
-        return await rows(world, COUNT_BLOCKED) == [{"blocked": COUNT}]
+        return await rows(world, COUNT_BLOCKED) == [{"blocked": count}]
 
     await world.until(all_told, "each was told that it must wait")
     leadership = await epoch(world)
 
-    await asyncio.gather(*(world.delete(doomed(number)) for number in range(COUNT)))
+    await asyncio.gather(*(world.delete(doomed(number)) for number in range(count)))
     await world.create_until("Running", small_job("canary"))
 
     async def all_forgotten() -> bool:
-        return await rows(world, DELETED) == [{"deleted": COUNT}]
+        return await rows(world, DELETED) == [{"deleted": count}]
 
     await world.until(all_forgotten, "every row is Deleted")
     assert sorted(row["name"] for row in await rows(world, LIVE)) == ["busy", "canary"]
