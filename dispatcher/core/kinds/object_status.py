@@ -264,7 +264,7 @@ def _condition(raw: Mapping[str, Any]) -> _Condition:
 
 
 def _joined(reason: str, message: str) -> str:
-    return ": ".join(part for part in (reason, message) if part)
+    return ": ".join(part for part in (reason.strip(), message.strip()) if part)
 
 
 def _text(value: object) -> str:

@@ -67,6 +67,13 @@ def test_failed_condition_is_the_end_of_any_kind(group: str, kind: str) -> None:
     assert told(group, kind, failed) == expected
 
 
+def test_words_of_an_operator_have_no_spaces_around_them() -> None:
+    # The MPI operator adds the message of a pod, and pods rarely have one.
+    failed = condition("Failed", reason="BackoffLimitExceeded/", message="Job has reached the limit: ")
+    said = told("kubeflow.org", "MPIJob", failed).message
+    assert said == "BackoffLimitExceeded/: Job has reached the limit:"
+
+
 def test_failure_weighs_more_than_success() -> None:
     assert told("batch", "Job", condition("Complete"), condition("Failed")) == ObjectState(
         End.FAILED, frozenset({"Complete", "Failed"}), "Failed"
