@@ -356,6 +356,48 @@ def test_label_and_owner_of_no_controller_get_no_device(fresh: Plane, operators:
     assert [each for each in answers if REFUSED not in each] == []
 
 
+CRON_JOB = {
+    "apiVersion": "batch/v1",
+    "kind": "CronJob",
+    "metadata": {"name": "later"},
+    "spec": {
+        "schedule": "0 0 1 1 *",
+        "jobTemplate": {"spec": {"template": job("later")["spec"]["template"]}},
+    },
+}
+WITHOUT_DEVICES = (
+    changed(job("later"), "spec.suspend", value=True),
+    CRON_JOB,
+    deployment("later"),
+    statefulset("later"),
+)
+"""What makes pods, which may be given other pods later; a Job only as long as it is suspended."""
+
+
+@pytest.mark.parametrize("plain", WITHOUT_DEVICES, ids=lambda each: each["kind"])
+def test_device_and_label_that_are_added_later_are_refused(
+    fresh: Plane, kubectl: Kubectl, queued_devices: None, plain: Json
+) -> None:
+    kind = plain["kind"].lower()
+
+    def patch(metadata: Json, **of_container: Json) -> list[str]:
+        pods = {"metadata": metadata, "spec": {"containers": [{"name": "main", **of_container}]}}
+        template = {"spec": {"template": pods}}
+        written = {"spec": {"jobTemplate": template}} if kind == "cronjob" else template
+        return ["patch", kind, "later", "-p", json.dumps(written)]
+
+    assert "created" in created(fresh, plain)
+    device = {"limits": {"nvidia.com/gpu": "1"}}
+    assert REFUSED in kubectl_as(fresh, "ada", *patch({}, resources=device))
+    labelled = {"labels": OF_A_GANG}
+    assert REFUSED in kubectl_as(fresh, "ada", *patch(labelled, resources=device))
+
+    # Who may make such objects in every namespace gave it both. Its user may change what is neither.
+    assert kubectl(*patch(labelled, resources=device), "-n", TEAM).endswith("patched\n")
+    assert "patched" in kubectl_as(fresh, "ada", *patch({"annotations": {"seen": "yes"}}))
+    kubectl("delete", kind, "later", "-n", TEAM, "--timeout=60s")
+
+
 NO_DAEMONSET = f"{REFUSED}: a DaemonSet with devices is made by an administrator or a listed operator"
 
 

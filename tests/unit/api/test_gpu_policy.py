@@ -24,18 +24,17 @@ def test_pod_of_a_gang_is_known_by_the_label_that_the_dispatcher_writes() -> Non
     assert VARIABLES["isLabelled"].startswith(f"'{UID_LABEL}' in ")
 
 
-def test_policy_sees_creations_and_changes_of_daemonsets() -> None:
+def test_policy_sees_creations_and_changes_of_what_makes_pods() -> None:
     rules = POLICY["spec"]["matchConstraints"]["resourceRules"]
-    seen = {(resource, *rule["operations"]) for rule in rules for resource in rule["resources"]}
-    assert seen == {
-        *(("pods", "CREATE"), ("jobs", "CREATE"), ("cronjobs", "CREATE")),
-        *(("deployments", "CREATE"), ("statefulsets", "CREATE"), ("daemonsets", "CREATE", "UPDATE")),
-    }
+    seen = {resource: rule["operations"] for rule in rules for resource in rule["resources"]}
+    makers = ("jobs", "cronjobs", "deployments", "statefulsets", "daemonsets")
+    assert seen == {"pods": ["CREATE"], **{each: ["CREATE", "UPDATE"] for each in makers}}
 
 
 def test_labels_and_owners_count_from_trusted_accounts_only() -> None:
     [validation] = POLICY["spec"]["validations"]
-    without_devices, trusted = validation["expression"].split(" || ", 1)
+    without_devices, as_before, trusted = validation["expression"].split(" || ", 2)
+    assert as_before == "variables.isAsBefore"
     assert "isLabelled" not in without_devices
     assert "isSeenElsewhere" not in without_devices
     assert trusted.startswith("(variables.isTrusted && (")
