@@ -140,6 +140,7 @@ class Notifier:
         async with connected(self._url) as store:
             while not await store.lead():
                 self._show(Role.STANDBY)
+                self._metrics.forget_targets()  # another process shows them
                 await asyncio.sleep(STANDBY_SECONDS)
             self._show(Role.LEADER)
             self._metrics.sending.set(1)
@@ -168,7 +169,6 @@ class Notifier:
             first = errors.innermost(group)
             if not isinstance(first, _TargetsChanged):
                 raise first from group
-        finally:
             self._metrics.forget_targets()
 
     async def _again(self, part: str, run: Callable[[], Awaitable[None]]) -> None:
