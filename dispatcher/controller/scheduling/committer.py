@@ -144,6 +144,8 @@ class Committer:
 
     def _with_choice(self, change: Change) -> Change:
         """The change with the choice of its AppWrapper; without it if that raises (logged)."""
+        if not queue_changes.takes_choice_along(change):
+            return change  # an annotation costs milliseconds to read
         try:
             return queue_changes.with_choice(change, self._choices_of(change.after.uid))
         except Exception as error:  # noqa: BLE001  # one change must not end the commits of the others

@@ -306,15 +306,20 @@ def choose_notifications(record: Record, chosen: str, now: datetime, problems: S
     )
 
 
+def takes_choice_along(change: Change) -> bool:
+    """True if targets may be told of the change by a choice of notifications that waits for its turn."""
+    before = change.before
+    return before is not None and before.phase in CHOOSING and change.after.phase is not before.phase
+
+
 def with_choice(change: Change, chosen: Choices | None) -> Change:
-    """The change; if it changes the phase, with the latest choice of notifications, by which targets are told of it.
+    """The change, if it is to take a choice along, with the latest one, by which targets are told of it.
 
     So a choice that waits for its turn (`CHOSEN_EVERY`) is not lost when the gang starts, leaves or ends. Its
     event names what cannot be read of the choice, as that of `choose_notifications` does.
     """
-    before, after = change.before, change.after
-    is_followed = before is not None and before.phase in CHOOSING and after.phase is not before.phase
-    if chosen is None or not is_followed or str(chosen) == after.notifications:
+    after = change.after
+    if chosen is None or not takes_choice_along(change) or str(chosen) == after.notifications:
         return change
     told = change.events[-1]
     told = replace(told, message=one_line("; ".join(filter(None, (told.message, *chosen.problems)))))
