@@ -200,8 +200,16 @@ def may_be_charge_of(gang: Gang, written: Proposal, rules: SchedulingRules) -> b
     nor as a limit. With such a container in a pod, a default cannot be told from a request that another one had.
     """
     least = written.record.gang
+    if not least.is_within(gang):
+        return False
     defaults = ClusterDefaults(_defaults_between(least, gang, written.spec))
-    return least.is_within(gang) and gang.is_within(with_pod_defaults(written, defaults, rules).record.gang)
+    try:
+        most = with_pod_defaults(written, defaults, rules).record.gang
+    except (
+        SpecError
+    ):  # as much in every container is more than a gang may ask for, so it is not less than the charge
+        return True
+    return gang.is_within(most)
 
 
 def _defaults_between(least: Gang, gang: Gang, spec: AppWrapperSpec) -> PodDefaults:
