@@ -11,7 +11,7 @@ from dispatcher import errors
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
-from dispatcher.core.lifecycle import first_changes
+from dispatcher.core.lifecycle import first_changes, queue_changes
 from dispatcher.core.model.records.record import Change, Phase, Record
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.probes import Metrics
@@ -51,7 +51,7 @@ async def test_change_whose_choice_of_notifications_cannot_be_found_is_committed
             raise NOBODY_THOUGHT
 
     committer = Committer(FakeStore(), Cache({}), lambda _change, _record: None, choices_of)
-    changes = [first_changes.submit(make_submission(name), make_gang(), at(0)) for name in ("odd", "fine")]
+    changes = [queue_changes.dispatch(make_record(name=name), "hub", at(1)) for name in ("odd", "fine")]
     async with running(committer.run()) as task:
         assert [record.name for record in await committer.commit_all(changes)] == ["odd", "fine"]
         assert not task.done()
