@@ -64,6 +64,7 @@ _URL_HELP: Final = "libpq URL of the queue's database; one of the role dispatche
 _OF_KUBECONFIG: Final = frozenset({"kubeconfig", "context", "selector"})
 """Parameters that say which hub is read, or which of its AppWrappers."""
 THE_DATABASE: Final = "the database"
+THE_SNAPSHOT: Final = "the leader's snapshot in the database"
 
 
 def _checked_url(_context: click.Context, _parameter: click.Parameter, url: str) -> str:

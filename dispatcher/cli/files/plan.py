@@ -15,6 +15,7 @@ import click
 from dispatcher.cli.command_line import Word, examples, exit_codes, paragraph
 from dispatcher.cli.options import files_option
 from dispatcher.cli.query import (
+    THE_SNAPSHOT,
     needs_database,
     optional_database_option,
     read_leader_snapshot,
@@ -48,7 +49,6 @@ EXAMPLE: Final = (
     "- {name: p, queue: vision, pods: [{count: 2, requests: {cpu: 1, nvidia.com/gpu: 2}}]}",
     "- {name: q, queue: speech, age: 60, clusterSelector: gpu=a100, demand: {nvidia.com/gpu: 1}}",
 )
-_THE_SNAPSHOT: Final = "the leader's snapshot in the database"
 _WHO_MAY: Final = (
     "ask its operator for a role of dispatcher_reader; a plan shows the gangs of all (docs/plan.md)"
 )
@@ -136,7 +136,7 @@ def plan(
     from dispatcher.core.scheduling.explain.world import KnownSnapshots
 
     if live and not database_url:
-        raise click.BadParameter(needs_database("--live", _THE_SNAPSHOT))
+        raise click.BadParameter(needs_database("--live", THE_SNAPSHOT))
     given = read_files(files)
     snapshot = _read_snapshot(database_url) if live else None
     try:
@@ -162,7 +162,7 @@ def _read_snapshot(database_url: str) -> Snapshot:
     try:
         return read_leader_snapshot(database_url)
     except StoreForbidden as error:
-        raise CommandFailed(f"--live needs {_THE_SNAPSHOT}. {why_not(error)}: {_WHO_MAY}") from error
+        raise CommandFailed(f"--live needs {THE_SNAPSHOT}. {why_not(error)}: {_WHO_MAY}") from error
 
 
 def _world(given: Sequence[File], snapshot: Snapshot | None, cluster: str) -> tuple[World, dict[str, str]]:

@@ -3,7 +3,7 @@
 The queues are judged as the leader judges them (`SchedulingRules.with_declared`). An AppWrapper that the leader knows
 keeps its record with the demand that it was charged with, and follows what its user may change as the leader follows it
 (`core.intake.proposal.applied`): an API server changes nothing else of it. Others are new, with the defaults of pods
-that the leader counts. The snapshot has no specs, so whether a file wraps the same objects is told by the demand.
+that the leader counts. The snapshot has no specs, so demands are compared to find out whether a file wraps others.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ENDED: Final = frozenset({Phase.COMPLETED, Phase.FAILED})
 
 
 class _Applied(NamedTuple):
-    """What `kubectl apply` makes of one AppWrapper: a new one, or the record that the leader then has; else neither.
+    """What `kubectl apply` makes of one AppWrapper: a `new` one, or a changed `record`; neither if it has ended.
 
     `why` is the note about an AppWrapper that is not planned as it is written.
     """
@@ -134,7 +134,7 @@ def _applied_to(
 ) -> _Applied:
     """The AppWrapper as it is written, applied to the one of its name; `record` is None if the leader knows none.
 
-    What was charged at the submission stays, whatever pods would be charged today.
+    The gang keeps the demand that it was charged with at its submission, whatever the leader would charge today.
     """
     if _has_ended(record, written):
         return _Applied(why=ENDED)

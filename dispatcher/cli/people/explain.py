@@ -35,6 +35,7 @@ from dispatcher.cli.people.appwrapper_names import (
     unknown_name,
 )
 from dispatcher.cli.query import (
+    THE_SNAPSHOT,
     database_or_hub_option,
     hub_answers,
     needs_database,
@@ -76,7 +77,6 @@ MOST_WORK: Final = 100_000
 HUB_SECONDS: Final = 20.0
 """Seconds for all questions to the hub."""
 DEFAULT_NAMESPACE: Final = "default"
-THE_SNAPSHOT: Final = "the leader's snapshot in the database"
 
 
 changes_option = click.option(

@@ -4,8 +4,8 @@ Changes gather while a transaction is under way; the next transaction takes them
 and under load the number of transactions does not grow with the number of AppWrappers. Only committed records enter the
 cache, and only then do the workers go on.
 
-Every change of the leader is committed here, so here it takes along the latest choice of notifications: whoever decided
-that a gang starts, leaves or ends, its targets are told of it by what its AppWrapper chooses at that moment.
+The committer sees every change of the leader. So it adds the latest choice of notifications to those by which a gang
+starts, leaves or ends: targets are told by what the AppWrapper chooses at that moment, whoever decided the change.
 
 Changes that are only right together, those of a preemption, are written whole or not at all, in a transaction of their
 own.

@@ -205,15 +205,13 @@ def may_be_charge_of(gang: Gang, written: Proposal, rules: SchedulingRules) -> b
     defaults = ClusterDefaults(_defaults_between(least, gang, written.spec))
     try:
         most = with_pod_defaults(written, defaults, rules).record.gang
-    except (
-        SpecError
-    ):  # as much in every container is more than a gang may ask for, so it is not less than the charge
+    except SpecError:  # so much in every container is more than a gang may ask for, and more than the charge
         return True
     return gang.is_within(most)
 
 
 def _defaults_between(least: Gang, gang: Gang, spec: AppWrapperSpec) -> PodDefaults:
-    """Defaults of the resources of which pods of the gang have more; not less than intake can have added to a pod."""
+    """Defaults of each resource of which the gang has more than the file: what its largest pod asks for in all."""
     added: dict[str, int] = {}
     for less, more in zip(least.pod_sets, gang.pod_sets, strict=False):
         for name in (more.requests - less.requests).positive_part():
