@@ -56,6 +56,7 @@ from dispatcher.core.status.clusters import ClusterState
 from dispatcher.core.status.samples import CapacitySample, Moment, reading_of
 from dispatcher.store import migrate
 from dispatcher.store.database import Database
+from dispatcher.store.history.archive import BEGINNING
 from dispatcher.store.history.queue_declarations import QueueDeclarationStore
 from dispatcher.store.history.samples import SampleStore
 from dispatcher.store.leadership import Leadership
@@ -293,7 +294,9 @@ class Story:
             now, _, action = heapq.heappop(self._due)
             await action(now)
             await self._cycle(now)
-        await self._queue.move_deleted(END - timedelta(days=1), most=500)
+        part = await self._queue.next_deleted(END - timedelta(days=1), BEGINNING, 500)
+        if part is not None:
+            await self._queue.move_deleted(part.uids)
 
     def _script(self) -> None:
         for name in self.clusters:

@@ -16,6 +16,7 @@ from dispatcher.core.model.gangs.gang import Gang, PodSet
 from dispatcher.core.model.records.record import Attempt, Change, Event, ObjectRef, Pending, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.store.database import Database
+from dispatcher.store.history.archive import BEGINNING
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.state.queue import QueueStore
 
@@ -99,6 +100,12 @@ async def committed(queue: QueueStore, change: Change) -> Record:
     """The record after a committed step."""
     (record,) = (await queue.commit([change])).accepted
     return record
+
+
+async def move_deleted(queue: QueueStore, before: datetime, most: int) -> int:
+    """The number of AppWrappers that the first part moves to history, at most `most`; 0 if none is left."""
+    part = await queue.next_deleted(before, BEGINNING, most)
+    return 0 if part is None else await queue.move_deleted(part.uids)
 
 
 async def take(queue: QueueStore, database_url: str, change: Change) -> Record:

@@ -21,6 +21,7 @@ from tests.postgres.changes import (
     make_created,
     make_dispatch,
     make_submit,
+    move_deleted,
     rows_of,
 )
 
@@ -60,8 +61,8 @@ async def test_deleted_appwrapper_is_moved_and_history_says_the_same(
     gone = await lived(queue, "gone", b"of one that is gone")
     await committed(queue, make_submit("here", spec=b"of one that is here"))
     before = told(database_url)
-    assert await queue.move_deleted(NOW, 500) == 0
-    assert await queue.move_deleted(TOMORROW, 500) == 1
+    assert await move_deleted(queue, NOW, 500) == 0
+    assert await move_deleted(queue, TOMORROW, 500) == 1
     # What waits has waited a moment longer: of that the rows that are over say nothing.
     assert [[row for row in rows if row[0] == gone.uid] for rows in told(database_url)[:2]] == [
         [row for row in rows if row[0] == gone.uid] for rows in before[:2]
@@ -96,7 +97,7 @@ async def test_preemption_reads_the_same_once_victim_and_preemptor_are_archived(
     assert rows_of(database_url, "SELECT * FROM history.evictions") == []
     for each in (record, other):
         await committed(queue, removal.delete(each, LATER + timedelta(hours=2)))
-    assert await queue.move_deleted(TOMORROW, 500) == 2
+    assert await move_deleted(queue, TOMORROW, 500) == 2
     assert rows_of(database_url, query) == [told_before]
     assert rows_of(database_url, jobs) == [(0, 0, 3600.0)]
 
@@ -114,7 +115,7 @@ async def test_an_attempt_stays_in_the_queues_it_was_charged_in(queue: QueueStor
     )
     shown: LiteralString = "SELECT attempt, queue FROM history.attempt_history ORDER BY 1"
     for moved in (0, 1):
-        assert await queue.move_deleted(TOMORROW, moved) == moved
+        assert await move_deleted(queue, TOMORROW, moved) == moved
         assert rows_of(database_url, kept) == [(1, ["first", "gold/a"]), (2, ["second"])]
         assert rows_of(database_url, shown) == [(1, "first"), (2, "second")]
 
@@ -122,7 +123,7 @@ async def test_an_attempt_stays_in_the_queues_it_was_charged_in(queue: QueueStor
 async def test_a_spec_stays_while_an_appwrapper_needs_it(queue: QueueStore, database_url: str) -> None:
     await lived(queue, "gone", b"the same")
     here = await committed(queue, make_submit("here", spec=b"the same"))
-    await queue.move_deleted(TOMORROW, 500)
+    await move_deleted(queue, TOMORROW, 500)
     assert await queue.load_specs([here.spec_hash]) == {here.spec_hash: b"the same"}
 
 
@@ -132,16 +133,16 @@ async def test_appwrappers_deleted_first_are_moved_first_up_to_the_requested_num
     for number in range(3):
         record = await committed(queue, make_submit(f"aw-{number}"))
         await committed(queue, removal.delete(record, NOW + timedelta(seconds=number)))
-    assert await queue.move_deleted(TOMORROW, 2) == 2
+    assert await move_deleted(queue, TOMORROW, 2) == 2
     assert rows_of(database_url, "SELECT name FROM past_appwrapper ORDER BY name") == [("aw-0",), ("aw-1",)]
-    assert await queue.move_deleted(TOMORROW, 2) == 1
-    assert await queue.move_deleted(TOMORROW, 2) == 0
+    assert await move_deleted(queue, TOMORROW, 2) == 1
+    assert await move_deleted(queue, TOMORROW, 2) == 0
 
 
 async def test_moved_appwrapper_is_still_known_to_be_deleted(queue: QueueStore) -> None:
     gone = await lived(queue, "gone", b"of one that is gone")
     here = await committed(queue, make_submit("here"))
-    await queue.move_deleted(TOMORROW, 500)
+    await move_deleted(queue, TOMORROW, 500)
     assert await queue.deleted_among({gone.uid, here.uid, "unknown"}) == {gone.uid}
 
 
@@ -155,7 +156,7 @@ async def test_attempt_that_ended_before_it_began_does_not_keep_others_from_bein
         for table in ("attempt", "appwrapper"):
             turned_back = f"UPDATE {table} SET ended_at = '2026-01-01' WHERE uid = %s"
             connection.execute(turned_back.encode(), [gone.uid])
-    assert await queue.move_deleted(TOMORROW, 500) == 2
+    assert await move_deleted(queue, TOMORROW, 500) == 2
     assert {uid for (uid,) in rows_of(database_url, "SELECT uid FROM past_appwrapper")} == {
         gone.uid,
         other.uid,

@@ -23,7 +23,15 @@ from dispatcher.store.readers import overdue, reader
 from dispatcher.store.readers.overdue import end_overdue
 from dispatcher.store.state.queue import QueueStore
 from testbed.postgres import drop_database, url_of
-from tests.postgres.changes import LATER, committed, make_created, make_dispatch, make_submit, rows_of
+from tests.postgres.changes import (
+    LATER,
+    committed,
+    make_created,
+    make_dispatch,
+    make_submit,
+    move_deleted,
+    rows_of,
+)
 from tests.postgres.test_migrations import with_user
 
 LONG: Final = timedelta(minutes=5)
@@ -342,7 +350,7 @@ async def test_tenant_sees_the_nodes_of_its_own_past_gangs_and_no_moment_of_othe
         record = await committed(queue, queue_changes.dispatch(record, "hub", LATER, assignment=places))
         record = await committed(queue, removal.delete(record, LATER))
         await committed(queue, removal.release(record, LATER))
-    assert await queue.move_deleted(LATER + timedelta(days=1), 500) == 2
+    assert await move_deleted(queue, LATER + timedelta(days=1), 500) == 2
     told: LiteralString = (
         "SELECT namespace, name, node, pods, known_from FROM {}.node_history WHERE outcome <> ''"
     )

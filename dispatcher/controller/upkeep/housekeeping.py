@@ -20,6 +20,7 @@ from typing import Final, Protocol
 from dispatcher import errors, log
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.status.samples import CapacitySample, LedgerReading, Moment, moment_of
+from dispatcher.store.history.archive import BEGINNING, Part
 from dispatcher.store.history.samples import SampleStore
 
 FIRST_SECONDS: Final = 60.0
@@ -45,8 +46,11 @@ class Store(Protocol):
     async def drop_expired(self, now: datetime, keep: timedelta) -> list[str]:
         """Drop the months that ended more than `keep` ago; return them."""
 
-    async def move_deleted(self, before: datetime, most: int) -> int:
-        """Move at most `most` AppWrappers that were deleted before a time; return their number, 0 if none is left."""
+    async def next_deleted(self, before: datetime, after: tuple[datetime, str], most: int) -> Part | None:
+        """At most `most` AppWrappers that were deleted before a time, in order; None if there is none after `after`."""
+
+    async def move_deleted(self, uids: Sequence[str]) -> int:
+        """Move these AppWrappers to history; return the number of those that were not moved before."""
 
     async def end_overdue_readers(self, longest: timedelta) -> list[str]:
         """End readers' sessions with longer transactions; return a user and cause for each."""
@@ -95,12 +99,27 @@ class Housekeeping:
         await self._postponable("drop_postponed", self._drop())
 
     async def _move(self) -> None:
-        before, moved = self._now() - DELETED_FOR, 0
-        while (count := await self._store.move_deleted(before, AT_ONCE)) > 0:
-            moved += count
+        before, moved, after = self._now() - DELETED_FOR, 0, BEGINNING
+        while (part := await self._store.next_deleted(before, after, AT_ONCE)) is not None:
+            for uid in part.too_large:
+                _log.warning("too_large_for_history", appwrapper=uid)
+            moved += await self._move_part(part)
+            after = part.after
             await asyncio.sleep(BATCH_PAUSE_SECONDS)
         if moved:
             _log.info("moved_to_history", appwrappers=moved)
+
+    async def _move_part(self, part: Part) -> int:
+        """Move a part; an AppWrapper that is moved alone, and cannot be, is left for the next hour."""
+        try:
+            return await self._store.move_deleted(part.uids) if part.uids else 0
+        except errors.Fenced:
+            raise
+        except errors.StoreError as error:
+            if len(part.uids) > 1:
+                raise  # the database is in trouble: the move of a small part takes little time
+            _log.warning("move_postponed", appwrapper=part.uids[0], error=str(error))
+            return 0
 
     async def _drop(self) -> None:
         dropped = await self._store.drop_expired(self._now(), self._keep)

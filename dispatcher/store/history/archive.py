@@ -9,13 +9,19 @@ no time, because the tables of history are indexed by time ranges, which must no
 The places of an attempt become numbers: three for each node of a pod template, which are the template, the node and the
 pods. The names are stored once for all attempts, in the tables of `partitions.NUMBERED`. No row is written when an
 attempt ends: until the move, its row of the queue's tables has its places.
+
+The cost of a move grows in proportion to the attempts and places, because each place is looked up among the names:
+about 40,000 in a second. An AppWrapper is moved in one transaction, because the views count its attempts only
+where its own row is. Therefore an AppWrapper that is too large for one transaction stays in the queue's tables.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final
 
+from msgspec import Struct
 from sqlalchemy import text
 
 from dispatcher.store.library import AsyncConnection
@@ -25,16 +31,57 @@ MOST_ROWS: Final = 5000
 
 An AppWrapper with more of them is moved alone.
 """
+MOST_ROWS_OF_ONE: Final = 100_000
+"""Attempts and places of an AppWrapper that is moved at all: about 100 attempts of a gang on 1,000 nodes.
+
+Its move takes two to three seconds.
+"""
 
 
-async def move_deleted(connection: AsyncConnection, before: datetime, most: int) -> int:
-    """Move at most `most` AppWrappers that were deleted before `before`; return their number, 0 if none is left.
+class Part(Struct, frozen=True):
+    """Deleted AppWrappers, by uid, in the order of their deletion.
 
-    They have at most `MOST_ROWS` attempts and places. No spec may be written meanwhile: a spec that no AppWrapper
-    refers to is deleted.
+    `uids` are to be moved together. `too_large`, between them, have more than `MOST_ROWS_OF_ONE` attempts and places,
+    and stay. The next part begins `after` the last of both.
     """
-    bounds = {"before": before, "most": most, "most_rows": MOST_ROWS}
-    uids = list(await connection.scalars(_DELETED, bounds))
+
+    uids: tuple[str, ...]
+    too_large: tuple[str, ...]
+    after: tuple[datetime, str]
+
+
+BEGINNING: Final = (datetime.min.replace(tzinfo=UTC), "")
+"""The first part begins after it."""
+
+
+async def next_part(
+    connection: AsyncConnection, before: datetime, after: tuple[datetime, str], most: int
+) -> Part | None:
+    """At most `most` AppWrappers that were deleted before `before`; None if there is none after `after`.
+
+    They have at most `MOST_ROWS` attempts and places; an AppWrapper with more is alone. The count ends with the first
+    AppWrapper that does not fit, and counts of each at most one more than `MOST_ROWS_OF_ONE`.
+    """
+    since, uid = after
+    bounds = {"before": before, "since": since, "uid": uid, "most": most}
+    found = (
+        await connection.execute(_PART, bounds | {"most_rows": MOST_ROWS, "most_of_one": MOST_ROWS_OF_ONE})
+    ).all()
+    if not found:
+        return None
+    return Part(
+        tuple(row.uid for row in found if not row.is_too_large),
+        tuple(row.uid for row in found if row.is_too_large),
+        (found[-1].phase_since, found[-1].uid),
+    )
+
+
+async def move_deleted(connection: AsyncConnection, uids: Sequence[str]) -> int:
+    """Move a part of the deleted AppWrappers; return the number of those that were not moved before.
+
+    No spec may be written meanwhile: a spec that no AppWrapper refers to is deleted.
+    """
+    uids = list(await connection.scalars(_DELETED, {"uids": list(uids)}))
     if not uids:
         return 0
     values = {"uids": uids}
@@ -57,21 +104,36 @@ async def move_deleted(connection: AsyncConnection, before: datetime, most: int)
 
 # The planner takes the arrays for long ones: it would compile the statements for longer than they run.
 _WITHOUT_JIT: Final = text("SET LOCAL jit = off")
-# The places of an attempt are an array for each pod set. The first AppWrapper is moved however many it has.
-_PLACES_OF: Final = (
-    "SELECT coalesce(sum(jsonb_array_length(planned.places)), 0) "
-    "FROM jsonb_array_elements(t.assignment) AS planned(places)"
+_OLDEST: Final = (
+    "SELECT uid, phase_since FROM appwrapper WHERE phase = 'Deleted' AND phase_since < :before "
+    "AND (phase_since, uid) > (:since, :uid) ORDER BY phase_since, uid LIMIT :most"
 )
-_DELETED: Final = text(
-    "WITH oldest AS ("
-    "  SELECT uid, phase_since,"
-    f"    (SELECT coalesce(sum(1 + ({_PLACES_OF})), 0) FROM attempt AS t WHERE t.uid = a.uid) AS own"
-    "  FROM appwrapper AS a WHERE phase = 'Deleted' AND phase_since < :before ORDER BY phase_since LIMIT :most"
+# The places of an attempt are an array for each pod set.
+_ROWS_OF: Final = (
+    "SELECT count(*) AS own FROM ("
+    "  SELECT FROM attempt AS t CROSS JOIN LATERAL ("
+    "    SELECT UNION ALL SELECT FROM jsonb_array_elements(t.assignment) AS planned(places) "
+    "    CROSS JOIN jsonb_array_elements(planned.places)"
+    "  ) AS each WHERE t.uid = oldest.uids[place + 1] LIMIT :most_of_one + 1"
+    ") AS counted"
+)
+# One AppWrapper after the other, so that no more are counted than the part has, but for the one that is too much.
+_PART: Final = text(
+    "WITH RECURSIVE oldest AS ("
+    "  SELECT array_agg(uid ORDER BY phase_since, uid) AS uids,"
+    "    array_agg(phase_since ORDER BY phase_since, uid) AS times"
+    f"  FROM ({_OLDEST}) AS deleted"
     "), counted AS ("
-    "  SELECT uid, own, sum(own) OVER (ORDER BY phase_since, uid) AS with_earlier FROM oldest"
-    ") SELECT a.uid FROM appwrapper AS a JOIN counted ON counted.uid = a.uid "
-    "WHERE with_earlier <= :most_rows OR with_earlier = own FOR UPDATE OF a"
+    "  SELECT 0 AS place, CAST(0 AS bigint) AS own, CAST(0 AS bigint) AS with_earlier"
+    "  UNION ALL SELECT place + 1, each.own,"
+    "    with_earlier + CASE WHEN each.own > :most_of_one THEN 0 ELSE each.own END"
+    f"  FROM counted CROSS JOIN oldest CROSS JOIN LATERAL ({_ROWS_OF}) AS each"
+    "  WHERE place < cardinality(oldest.uids) AND with_earlier <= :most_rows"
+    ") SELECT uids[place] AS uid, times[place] AS phase_since, own > :most_of_one AS is_too_large "
+    "FROM counted CROSS JOIN oldest "
+    "WHERE place > 0 AND (with_earlier <= :most_rows OR with_earlier = own OR own > :most_of_one) ORDER BY place"
 )
+_DELETED: Final = text("SELECT uid FROM appwrapper WHERE uid = ANY(:uids) AND phase = 'Deleted' FOR UPDATE")
 _MEND_ATTEMPTS: Final = text(
     "UPDATE attempt SET ended_at = decided_at WHERE uid = ANY(:uids) AND ended_at < decided_at"
 )

@@ -164,14 +164,18 @@ class QueueStore:
         except DataRefused as error:
             return CommitResult(refused=tuple(Refusal(each.after.uid, str(error)) for each in changes))
 
-    async def move_deleted(self, before: datetime, most: int) -> int:
-        """Move the AppWrappers to history that were deleted before `before`, a bounded part of them: see `archive`.
+    async def next_deleted(
+        self, before: datetime, after: tuple[datetime, str], most: int
+    ) -> archive.Part | None:
+        """The AppWrappers to move to history next, of those that were deleted before `before`: `archive.next_part`."""
+        async with self._database.reading() as connection:
+            return await archive.next_part(connection, before, after, most)
 
-        Returns their number, 0 if none is left; at most `most`.
-        """
+    async def move_deleted(self, uids: Sequence[str]) -> int:
+        """Move these deleted AppWrappers to history; return the number of those that were not moved before."""
         lease = self._lease()
         async with self._writing, self._database.fenced(lease.epoch, lease.holder) as connection:
-            return await archive.move_deleted(connection, before, most)
+            return await archive.move_deleted(connection, uids)
 
     async def ensure_partitions(self, now: datetime) -> list[str]:
         """Make the partitions of history for the coming months; return the names of the new partitions."""

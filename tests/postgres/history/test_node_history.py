@@ -20,7 +20,7 @@ from dispatcher.store import migrate
 from dispatcher.store.history import archive
 from dispatcher.store.state.queue import QueueStore
 from tests.builders import make_submission
-from tests.postgres.changes import committed, count_of, rows_of
+from tests.postgres.changes import committed, count_of, move_deleted, rows_of
 from tests.postgres.history.conftest import MOVE
 
 GPU: Final = "nvidia.com/gpu"
@@ -146,7 +146,7 @@ async def test_ended_attempt_keeps_its_nodes_however_it_ended(
     when = (at(1), started_at, at(60), outcome, None)
     expected = [(*whose, *on_node, *when) for on_node in ON_NODES]
     assert rows_of(database_url, HISTORY) == expected
-    assert await queue.move_deleted(TOMORROW, 500) == 1
+    assert await move_deleted(queue, TOMORROW, 500) == 1
     assert (count_of(database_url, "attempt"), rows_of(database_url, HISTORY)) == (0, expected)
 
 
@@ -164,7 +164,7 @@ async def test_gang_that_goes_elsewhere_has_the_nodes_of_each_attempt(
     first = [(1, "hub", node, pods, at(60)) for node, pods in (("n1", 1), ("n1", 1), ("n2", 3))]
     assert rows_of(database_url, held) == [*first, (2, "east", "n7", 1, None), (2, "east", "n8", 4, None)]
     await gone(queue, record, at(99))
-    assert await queue.move_deleted(TOMORROW, 500) == 1
+    assert await move_deleted(queue, TOMORROW, 500) == 1
     assert rows_of(database_url, held) == [*first, (2, "east", "n7", 1, at(99)), (2, "east", "n8", 4, at(99))]
 
 
@@ -191,7 +191,7 @@ async def test_places_are_the_same_before_and_after_the_move(
     record = await dispatched(queue, places)
     assert rows_of(database_url, NODES) == expected
     await gone(queue, record, at(10))
-    assert await queue.move_deleted(TOMORROW, 500) == 1
+    assert await move_deleted(queue, TOMORROW, 500) == 1
     assert rows_of(database_url, NODES) == expected
     assert rows_of(database_url, "SELECT DISTINCT known_from FROM history.node_history") == [(None,)]
 
@@ -203,7 +203,7 @@ async def test_names_that_are_known_draw_no_numbers(queue: QueueStore, database_
     )
     for name in ("first", "second", "third"):
         await lived(queue, name=name)
-        assert await queue.move_deleted(TOMORROW, 500) == 1
+        assert await move_deleted(queue, TOMORROW, 500) == 1
     assert rows_of(database_url, drawn) == [(2,), (2,)]
 
 
@@ -223,7 +223,7 @@ async def test_attempts_and_places_that_are_moved_at_once_are_bounded(
     for number, count in enumerate(places):
         workers = tuple((f"n{node}", 1) for node in range(count))
         await lived(queue, ((), workers), name=f"aw-{number}", begin=at(100 * number))
-    assert [await queue.move_deleted(TOMORROW, 500) for _ in range(len(moved) + 1)] == [*moved, 0]
+    assert [await move_deleted(queue, TOMORROW, 500) for _ in range(len(moved) + 1)] == [*moved, 0]
     assert count_of(database_url, "past_attempt") == len(places)
 
 
@@ -231,7 +231,7 @@ async def test_pods_that_were_made_for_other_places_have_those(queue: QueueStore
     record = await dispatched(queue, ((("n7", 1),), (("n8", 4),)))
     record = await committed(queue, run_changes.created(record, (), at(2), assignment=Assignment(PLACES)))
     await gone(queue, record, at(10))
-    assert await queue.move_deleted(TOMORROW, 500) == 1
+    assert await move_deleted(queue, TOMORROW, 500) == 1
     assert rows_of(database_url, NODES) == ON_NODES
 
 
@@ -249,7 +249,7 @@ async def test_pods_count_as_they_request_in_the_cluster_of_the_attempt(
     )
     expected = [("east", Decimal("0.25")), ("west", Decimal(2))]
     assert rows_of(database_url, heads) == expected
-    assert await queue.move_deleted(TOMORROW, 500) == 2
+    assert await move_deleted(queue, TOMORROW, 500) == 2
     assert rows_of(database_url, heads) == expected
 
 
@@ -259,7 +259,7 @@ async def test_a_gang_of_many_nodes_is_moved_whole(queue: QueueStore, database_u
     places = tuple((f"worker-{number:04}.example.org", 1) for number in range(many))
     record = await dispatched(queue, (places,), gang=Gang(workers.total, many, (workers,)))
     await gone(queue, record, at(10))
-    assert await queue.move_deleted(TOMORROW, 500) == 1
+    assert await move_deleted(queue, TOMORROW, 500) == 1
     found = rows_of(database_url, "SELECT node, pods FROM history.node_history ORDER BY node")
     assert found == list(places)
 
@@ -274,7 +274,7 @@ async def test_attempt_that_ended_before_it_began_has_a_time_range(
         "SELECT DISTINCT isempty(tstzrange(decided_at, ended_at)) FROM history.node_history"
     )
     assert rows_of(database_url, lasted) == [(True,)]
-    assert await queue.move_deleted(TOMORROW, 500) == 1
+    assert await move_deleted(queue, TOMORROW, 500) == 1
     assert rows_of(database_url, lasted) == [(True,)]
 
 
@@ -290,7 +290,7 @@ async def test_nodes_that_an_earlier_release_lost_are_unknown_and_it_is_said_unt
         connection.execute(MOVE)  # as a release did that knew no places
     assert rows_of(database_url, NODES) == 2 * NOWHERE
     await lived(queue, name="kept", begin=at(5000))
-    assert await queue.move_deleted(TOMORROW, 500) == 1
+    assert await move_deleted(queue, TOMORROW, 500) == 1
     assert rows_of(database_url, f"{NODES} LIMIT 3") == ON_NODES
     known: LiteralString = (
         "SELECT DISTINCT name, node IS NOT NULL, known_from FROM history.node_history ORDER BY 1"
@@ -307,7 +307,7 @@ async def test_migration_of_a_database_with_history_leaves_its_nodes_unknown(
     queue: QueueStore, database_url: str
 ) -> None:
     await lived(queue)
-    assert await queue.move_deleted(TOMORROW, 500) == 1
+    assert await move_deleted(queue, TOMORROW, 500) == 1
     migrate.downgrade(database_url, "0002")
     migrate.migrate(database_url)
     assert rows_of(database_url, NODES) == NOWHERE
@@ -324,7 +324,7 @@ async def test_a_name_is_stored_once_for_all_attempts_of_a_cluster(
 ) -> None:
     for name, cluster in (("a", "hub"), ("b", "hub"), ("c", "east")):
         await lived(queue, name=name, cluster=cluster)
-        assert await queue.move_deleted(TOMORROW, 500) == 1
+        assert await move_deleted(queue, TOMORROW, 500) == 1
     month = date(2026, 2, 1)
     assert rows_of(database_url, NAMES) == [
         (cluster, node, month) for cluster in ("east", "hub") for node in ("n1", "n2")
@@ -342,8 +342,8 @@ async def test_names_of_attempts_are_dropped_with_the_last_month_that_has_them(
     await queue.ensure_partitions(september)
     await lived(queue, ((("n1", 1),), (("n2", 4),)), name="early", begin=september)
     await lived(queue, ((("n2", 1),), ()), name="late", begin=october)
-    assert await queue.move_deleted(NOW, 1) == 1
-    assert await queue.move_deleted(NOW, 1) == 1
+    assert await move_deleted(queue, NOW, 1) == 1
+    assert await move_deleted(queue, NOW, 1) == 1
     assert [name for _, name, _ in rows_of(database_url, NAMES)] == ["n1", "n2"]
     assert await queue.drop_expired(datetime(2025, 10, 2, tzinfo=UTC) + KEEP, KEEP) != []
     assert rows_of(database_url, NAMES) == [("hub", "n2", date(2025, 10, 1))]
@@ -359,7 +359,7 @@ async def test_attempt_that_is_moved_late_makes_no_name_older(queue: QueueStore,
     await lived(queue, name="late", begin=october)
     await lived(queue, name="early", begin=september, gone_at=datetime(2025, 12, 1, tzinfo=UTC))
     for _ in range(2):
-        assert await queue.move_deleted(NOW, 1) == 1
+        assert await move_deleted(queue, NOW, 1) == 1
         assert {month for _, _, month in rows_of(database_url, NAMES)} == {date(2025, 10, 1)}
 
 
@@ -371,7 +371,7 @@ async def test_reader_sees_nodes_in_the_view_and_in_no_table(
     queue: QueueStore, database_url: str, table: LiteralString
 ) -> None:
     await lived(queue)
-    assert await queue.move_deleted(TOMORROW, 500) == 1
+    assert await move_deleted(queue, TOMORROW, 500) == 1
     with psycopg.connect(database_url) as connection:
         connection.execute("SET ROLE dispatcher_reader")
         assert connection.execute(NODES).fetchall() == ON_NODES

@@ -16,6 +16,7 @@ from dispatcher.controller.upkeep.housekeeping import AT_ONCE, READERS_EVERY_SEC
 from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.status.samples import CapacitySample, LedgerReading, QueueSample
+from dispatcher.store.history.archive import BEGINNING, Part
 from dispatcher.store.history.samples import SampleStore
 from tests.builders import NOW, at, make_record
 from tests.unit import workers
@@ -31,6 +32,7 @@ class Database:
 
     def __init__(self, deleted: int = 0, fails: dict[str, errors.StoreError] | None = None) -> None:
         self.deleted = deleted
+        self.moved: list[str] = []
         self.fails = fails or {}
         self.asked: list[tuple[object, ...]] = []
 
@@ -38,11 +40,16 @@ class Database:
         self._note("make", now)
         return []
 
-    async def move_deleted(self, before: datetime, most: int) -> int:
-        self._note("move", before, most)
-        moved = min(most, self.deleted)
-        self.deleted -= moved
-        return moved
+    async def next_deleted(self, before: datetime, after: tuple[datetime, str], most: int) -> Part | None:
+        self._note("read", before, after, most)
+        begin = int(after[1] or 0)
+        uids = tuple(map(str, range(begin + 1, min(begin + most, self.deleted) + 1)))
+        return Part(uids, (), (before, uids[-1])) if uids else None
+
+    async def move_deleted(self, uids: Sequence[str]) -> int:
+        self._note("move", *uids)
+        self.moved += uids
+        return len(uids)
 
     async def drop_expired(self, now: datetime, keep: timedelta) -> list[str]:
         self._note("drop", now, keep)
@@ -65,26 +72,26 @@ async def kept(database: Database) -> list[tuple[object, ...]]:
 
 async def test_months_are_created_and_dropped_and_deleted_appwrappers_moved() -> None:
     asked = await kept(Database())
-    assert asked == [("make", NOW), ("move", NOW - DAY, AT_ONCE), ("drop", NOW, KEEP)]
+    assert asked == [("make", NOW), ("read", NOW - DAY, BEGINNING, AT_ONCE), ("drop", NOW, KEEP)]
 
 
 async def test_many_deleted_appwrappers_are_moved_in_batches() -> None:
     database = Database(deleted=2 * AT_ONCE + 1)
     asked = await kept(database)
-    assert [what for what, *_ in asked] == ["make", "move", "move", "move", "move", "drop"]
-    assert database.deleted == 0
+    assert [what for what, *_ in asked] == ["make", *3 * ["read", "move"], "read", "drop"]
+    assert database.moved == [str(number + 1) for number in range(2 * AT_ONCE + 1)]
 
 
 @pytest.mark.parametrize("what", ["make", "move", "drop"])
 async def test_failed_work_is_left_to_the_next_hour_and_delays_no_other_work(what: str) -> None:
-    asked = await kept(Database(fails={what: errors.StoreUnavailable("lock timeout")}))
-    assert [each for each, *_ in asked] == ["make", "move", "drop"]
+    asked = await kept(Database(deleted=2, fails={what: errors.StoreUnavailable("lock timeout")}))
+    assert [each for each, *_ in asked if each != "read"] == ["make", "move", "drop"]
 
 
 @pytest.mark.parametrize("what", ["make", "move", "drop"])
 async def test_fenced_leader_does_no_housekeeping(what: str) -> None:
     with pytest.raises(errors.Fenced):
-        await kept(Database(fails={what: errors.Fenced("epoch 1 is over")}))
+        await kept(Database(deleted=1, fails={what: errors.Fenced("epoch 1 is over")}))
 
 
 async def test_readers_are_checked_periodically_also_after_a_failure() -> None:
