@@ -172,7 +172,7 @@ class Collector:
         with self._passing_over(target=target.name, event_id=event.id):
             message = message_about(target, event)
             if message is not None:
-                yield _outgoing(target, message, event.namespace, event.at)
+                yield _outgoing(target, message, event.namespace, event.recorded_at)
 
     async def _look(self) -> bool:
         """Look at waiting gangs and at queues; true if not all waits were read."""

@@ -251,8 +251,8 @@ _CURSORS: Final[LiteralString] = (
     "SELECT target, event_id, since FROM notify.cursor WHERE target = ANY(CAST(%(targets)s AS text[]))"
 )
 _EVENTS: Final[LiteralString] = (
-    "SELECT id, at, uid, namespace, name, queue, cause, from_phase, to_phase, reason, message, cluster, attempt, "
-    "started_at, notifications, is_settled FROM notify.events WHERE id > %(after)s ORDER BY id LIMIT %(most)s"
+    "SELECT id, at, recorded_at, uid, namespace, name, queue, cause, from_phase, to_phase, reason, message, cluster, "
+    "attempt, started_at, notifications, is_settled FROM notify.events WHERE id > %(after)s ORDER BY id LIMIT %(most)s"
 )
 _ADD: Final[LiteralString] = (
     "INSERT INTO notify.outbox (target, id, lane, since, message) "
@@ -321,8 +321,8 @@ _BACKLOGS: Final[LiteralString] = (
     "FROM notify.outbox GROUP BY target"
 )
 _UNREAD: Final[LiteralString] = (
-    "SELECT count(*) AS count, greatest(clock_timestamp() - min(at), interval '0') AS age FROM ("
-    "SELECT at FROM notify.events WHERE id > %(after)s ORDER BY id LIMIT %(most)s) AS unread"
+    "SELECT count(*) AS count, greatest(clock_timestamp() - min(recorded_at), interval '0') AS age FROM ("
+    "SELECT recorded_at FROM notify.events WHERE id > %(after)s ORDER BY id LIMIT %(most)s) AS unread"
 )
 _TRIM: Final[LiteralString] = (
     "DELETE FROM notify.outbox WHERE target = %(target)s AND number IN (SELECT number FROM ("

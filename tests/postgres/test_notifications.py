@@ -259,11 +259,15 @@ async def test_a_refused_message_is_given_up_and_counted(queue: QueueStore, stor
     assert parts.dropped("refused") == 1
 
 
-async def test_messages_that_are_too_old_are_dropped_unsent(queue: QueueStore, store: NotifierStore) -> None:
+async def test_messages_that_are_too_old_are_dropped_unsent(
+    queue: QueueStore, store: NotifierStore, database_url: str
+) -> None:
     parts = Parts(store, bounds=Bounds())
     await parts.collect()
-    await run(queue, "old")  # of a week ago, by the clock of tests
+    await run(queue, "old")
     await complete(queue, await run(queue, "older"))
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE event SET recorded_at = recorded_at - interval '25 hours'")
     await parts.collect()
     assert await parts.send() == []
     assert (parts.dropped("age"), await parts.outbox()) == (3, [])
@@ -310,7 +314,7 @@ async def test_a_dead_target_delays_no_other_one(queue: QueueStore, store: Notif
 
 
 async def test_events_that_were_not_read_count_as_behind_though_reading_them_fails(
-    queue: QueueStore, store: NotifierStore, monkeypatch: pytest.MonkeyPatch
+    queue: QueueStore, store: NotifierStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object) -> None:
         raise StoreUnavailable("the statement was cancelled")
@@ -318,19 +322,36 @@ async def test_events_that_were_not_read_count_as_behind_though_reading_them_fai
     parts = Parts(store)
     await parts.collect()
     assert (gauge(parts.metrics, "behind_messages"), gauge(parts.metrics, "lag_seconds")) == (0, 0)
-    for name in ("one", "two"):  # a week ago, by the clock of tests
+    for name in ("one", "two"):
         await run(queue, name)
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "UPDATE event SET recorded_at = recorded_at - interval '2 hours' WHERE name = 'one'"
+        )
     with monkeypatch.context() as failing:
         failing.setattr(store, "take_in", fail)
         with pytest.raises(StoreUnavailable):
             await Parts(store, metrics=parts.metrics).collect()
     assert gauge(parts.metrics, "behind_messages") == 2
-    assert (gauge(parts.metrics, "lag_seconds") or 0) > 3600
+    assert 7200 < (gauge(parts.metrics, "lag_seconds") or 0) < 10800
     await parts.collect()
     assert gauge(parts.metrics, "behind_messages") == 2
     await parts.send()
     await parts.collect()
     assert (gauge(parts.metrics, "behind_messages"), gauge(parts.metrics, "lag_seconds")) == (0, 0)
+
+
+async def test_the_age_of_an_event_does_not_depend_on_the_clock_of_its_leader(
+    queue: QueueStore, store: NotifierStore
+) -> None:
+    parts = Parts(store, bounds=Bounds(keep=timedelta(hours=1)))
+    await parts.collect()
+    await run(queue, "one")  # a week ago, by the clock of tests
+    unread = await store.unread(0, 100)
+    assert (unread.count, unread.age < timedelta(hours=1)) == (1, True)
+    await parts.collect()
+    assert (gauge(parts.metrics, "lag_seconds") or 0) < 3600
+    assert await parts.send() == ["Started one"]
 
 
 async def test_gauges_of_a_target_go_with_its_declaration(

@@ -20,10 +20,14 @@ UNDECLARED: Final = "(undeclared)"
 
 
 class ToldEvent(Struct, frozen=True):
-    """An event, with what its AppWrapper chooses to be told; `started_at` is when the pods of its attempt ran."""
+    """An event, with what its AppWrapper chooses to be told; `started_at` is when the pods of its attempt ran.
+
+    `at` is by the leader's clock, `recorded_at` by the database's, from which ages are counted.
+    """
 
     id: int
     at: datetime
+    recorded_at: datetime
     uid: str
     namespace: str
     name: str
@@ -82,7 +86,7 @@ class Outgoing(Struct, frozen=True):
     """A message in the outbox, which its target has not taken yet.
 
     `lane` is what takes turns with others: the namespace that the message is about, or nothing for queues. The age of
-    the message counts from `since`. `message` is the document of `notify.messages.Message`.
+    the message counts from `since`, by the database's clock. `message` is the document of `notify.messages.Message`.
     """
 
     target: str

@@ -30,6 +30,7 @@ def make_event(number: int = 1, cause: str = "completed", **fields: Any) -> Told
     event = ToldEvent(
         id=number,
         at=NOW,
+        recorded_at=NOW,
         uid="uid-1",
         namespace="team-a",
         name="train",
