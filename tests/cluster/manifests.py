@@ -99,6 +99,18 @@ def daemonset(name: str, cpu: str = "100m") -> Json:
     return {**template, "kind": "DaemonSet", "spec": spec}
 
 
+def replicaset(name: str) -> Json:
+    """Of one pod, and of no Deployment."""
+    return {**deployment(name), "kind": "ReplicaSet"}
+
+
+def replication_controller(name: str) -> Json:
+    """Of one pod."""
+    like = deployment(name)
+    spec = {**like["spec"], "selector": {"app": name}}
+    return {**like, "apiVersion": "v1", "kind": "ReplicationController", "spec": spec}
+
+
 def service(name: str) -> Json:
     """A service of nobody's pods."""
     spec = {"selector": {"app": name}, "ports": [{"port": 80}]}

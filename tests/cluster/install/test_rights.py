@@ -32,6 +32,8 @@ from tests.cluster.manifests import (
     item,
     job,
     pod,
+    replicaset,
+    replication_controller,
     small_job,
     statefulset,
 )
@@ -325,6 +327,7 @@ def test_controllers_make_the_pods_of_gangs(fresh: Plane, operators: None) -> No
     core = "kube-system"
     made = [
         (account("job-controller", core), owned(of_a_gang, "batch/v1", "Job")),
+        (account("deployment-controller", core), owned(with_gpu(replicaset("r")), "apps/v1", "Deployment")),
         (account("replicaset-controller", core), owned(of_a_gang, "apps/v1", "ReplicaSet")),
         (account("statefulset-controller", core), owned(of_a_gang, "apps/v1", "StatefulSet")),
         (account("daemon-set-controller", core), owned(gpu_pod("d"), "apps/v1", "DaemonSet")),
@@ -347,6 +350,9 @@ def test_label_and_owner_of_no_controller_get_no_device(fresh: Plane, operators:
         ("ada", owned(with_gpu(job("j"), **OF_A_GANG), "v1", "ConfigMap")),
         ("ada", with_gpu(job("j"), **OF_A_GANG)),
         ("ada", owned(gpu_job("j"), "batch/v1", "CronJob")),
+        ("ada", with_gpu(replicaset("r"), **OF_A_GANG)),
+        ("ada", owned(with_gpu(replicaset("r"), **OF_A_GANG), "apps/v1", "Deployment")),
+        ("ada", with_gpu(replication_controller("r"), **OF_A_GANG)),
         (account("of-one-team"), owned(of_a_gang, "ray.io/v1", "RayCluster")),
         (account("job-controller", "kube-system"), owned(gpu_pod("p"), "batch/v1", "Job")),
         (account("kuberay"), owned(gpu_pod("p"), "apps.example.com/v1", "DaemonSet")),
@@ -370,6 +376,8 @@ WITHOUT_DEVICES = (
     CRON_JOB,
     deployment("later"),
     statefulset("later"),
+    replicaset("later"),
+    replication_controller("later"),
 )
 """What makes pods, which may be given other pods later; a Job only as long as it is suspended."""
 
@@ -403,8 +411,8 @@ NO_DAEMONSET = f"{REFUSED}: a DaemonSet with devices is made by an administrator
 
 @pytest.fixture
 def makers_of_daemonsets(fresh: Plane, kubectl: Kubectl, queued_devices: None) -> Iterator[None]:
-    """Two service accounts and a user who may create DaemonSets in every namespace."""
-    kubectl("create", "clusterrole", "daemonsets", "--verb=create", "--resource=daemonsets.apps")
+    """Two service accounts and a user who may create and change DaemonSets in every namespace."""
+    kubectl("create", "clusterrole", "daemonsets", "--verb=create,get,patch", "--resource=daemonsets.apps")
     accounts = (
         "--serviceaccount=operators:collectors",
         "--serviceaccount=gpu-operator:driver",
@@ -432,6 +440,34 @@ def test_operator_makes_daemonsets_with_devices_only_if_its_namespace_is_listed(
         for user in (account("driver", "gpu-operator"), "root")
     ]
     assert [each for each in made if not each.endswith("created (server dry run)")] == []
+
+
+def test_operator_changes_a_daemonset_that_is_there_if_it_asks_no_more(
+    fresh: Plane, kubectl: Kubectl, makers_of_daemonsets: None
+) -> None:
+    def patched(pods: Json, by: str) -> str:
+        return kubectl_as(
+            fresh, by, "patch", "daemonset", "older", "-p", json.dumps({"spec": {"template": pods}})
+        )
+
+    def of_container(**fields: object) -> Json:
+        return {"spec": {"containers": [{"name": "main", **fields}]}}
+
+    collectors, two = account("collectors"), {"nvidia.com/gpu": "2"}
+    kubectl("create", "-n", TEAM, "-f", "-", stdin=json.dumps(with_gpu(daemonset("older"))))
+    assert "patched" in patched(of_container(image="newer"), collectors)
+    asks_more: list[Json] = [
+        of_container(resources={"requests": two, "limits": two}),
+        {"metadata": {"labels": OF_A_GANG}},
+        {"spec": {"nodeName": "another"}},
+        {"spec": {"nodeSelector": {"pool": "large"}}},
+        {"spec": {"affinity": {"podAntiAffinity": {}}}},
+        {"spec": {"tolerations": [{"operator": "Exists"}]}},
+    ]
+    assert [each for each in asks_more if NO_DAEMONSET not in patched(each, collectors)] == []
+    # A user of the namespace did not make it, and would take its devices by another image.
+    assert NO_DAEMONSET in patched(of_container(image="mine"), "ada")
+    kubectl("delete", "daemonset/older", "-n", TEAM, "--timeout=60s")
 
 
 def test_daemonset_with_devices_is_made_by_no_user_of_a_namespace(

@@ -27,7 +27,10 @@ def test_pod_of_a_gang_is_known_by_the_label_that_the_dispatcher_writes() -> Non
 def test_policy_sees_creations_and_changes_of_what_makes_pods() -> None:
     rules = POLICY["spec"]["matchConstraints"]["resourceRules"]
     seen = {resource: rule["operations"] for rule in rules for resource in rule["resources"]}
-    makers = ("jobs", "cronjobs", "deployments", "statefulsets", "daemonsets")
+    makers = (
+        *("jobs", "cronjobs", "deployments", "statefulsets", "replicasets", "replicationcontrollers"),
+        "daemonsets",
+    )
     assert seen == {"pods": ["CREATE"], **{each: ["CREATE", "UPDATE"] for each in makers}}
 
 
@@ -45,6 +48,15 @@ def test_right_to_make_daemonsets_gives_no_service_account_one_with_devices() ->
     assert "!variables.isLabelled && !variables.isServiceAccount" in validation["expression"]
     [listed] = [each for each in POLICY["spec"]["matchConditions"] if each["name"] == "not-of-an-operator"]
     assert "'system:serviceaccounts:gpu-operator'" in listed["expression"]
+
+
+def test_user_of_a_namespace_changes_no_pods_of_a_daemonset_with_devices() -> None:
+    as_before, trusted = VARIABLES["isDaemonSetAsBefore"].split(" || ")
+    assert as_before == "variables.template == variables.before"
+    assert trusted.startswith(
+        "(variables.isTrusted && ['nodeName', 'nodeSelector', 'affinity', 'tolerations'].all("
+    )
+    assert "!= 'daemonsets' || variables.isDaemonSetAsBefore)" in VARIABLES["isAsBefore"]
 
 
 def test_refusal_says_how_to_submit() -> None:
