@@ -40,7 +40,12 @@ securityContext:
 - {apiGroups: [{{ $kind.group | quote }}], resources: [{{ $kind.resource }}], verbs: {{ $known.verbs }}}
 {{- end }}
 
-{{/* The settings of `tenants`, by variable; a bound that is null is left out. */}}
+{{/* A list of strings without quotes, as CEL and YAML write it. */}}
+{{- define "dispatcher.list" -}}
+{{- if . }}['{{ join "', '" . }}']{{ else }}[]{{ end }}
+{{- end }}
+
+{{/* The settings of `tenants` and `policies`, by variable; a bound that is null is left out. */}}
 {{- define "dispatcher.bounds" -}}
 {{- $tenants := .Values.tenants -}}
 {{- if not (kindIs "invalid" $tenants.maxPriority) }}
@@ -51,6 +56,7 @@ DISPATCHER_MAX_PRIORITY_SLOPE: {{ $tenants.maxPrioritySlope | toString | quote }
 {{- end }}
 DISPATCHER_QUEUED_PER_NAMESPACE: {{ int64 $tenants.queuedPerNamespace | toString | quote }}
 DISPATCHER_QUEUE_ACCESS: {{ $tenants.queueAccess }}
+DISPATCHER_DENIED_NAMESPACES: {{ join "," .Values.policies.deniedNamespaces }}
 {{- if ne $tenants.submitter "namespace" }}
 DISPATCHER_SUBMITTER: annotation
 {{- end }}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from operator import itemgetter
 from pathlib import Path
@@ -133,6 +134,64 @@ def test_submitter_is_believed_where_its_policy_is_installed(helm: Helm, submitt
     assert environment(found)["DISPATCHER_SUBMITTER"] == "annotation"
 
 
+LISTS: Json = {
+    "deniedNamespaces": ["kube-system", "infra"],
+    "devices": {
+        "operatorNamespaces": ["drivers"],
+        "controllers": ["system:serviceaccount:team-a:kuberay"],
+        "notQueued": ["example.com/network", "example.com/tpm"],
+        "exemptNamespaces": ["drivers", "kube-system"],
+    },
+}
+LISTED = {
+    "['kube-system', 'kube-public', 'kube-node-lease']": "['kube-system', 'infra']",
+    "['system:serviceaccounts:kube-system', 'system:serviceaccounts:gpu-operator', "
+    "'system:serviceaccounts:nvidia-gpu-operator']": "['system:serviceaccounts:drivers']",
+    "['system:kube-controller-manager']": "['system:serviceaccount:team-a:kuberay']",
+    "['vpc.amazonaws.com/pod-eni', 'vpc.amazonaws.com/PrivateIPv4Address']": "['example.com/network', "
+    "'example.com/tpm']",
+    '["kube-system", "kube-public", "kube-node-lease", "gpu-operator", '
+    '"nvidia-gpu-operator"]': '["drivers", "kube-system"]',
+}
+"""What stands in place of each list, in an expression or in JSON."""
+
+
+def test_lists_of_the_policies_are_values(helm: Helm) -> None:
+    def policies(**values: Any) -> str:  # noqa: ANN401
+        found = rendered(helm, **values)
+        return json.dumps([each for key, each in found.items() if key[0].startswith("ValidatingAdmission")])
+
+    expected = policies()
+    for default, other in LISTED.items():
+        assert expected.count(default) == 1
+        expected = expected.replace(default, other)
+    assert policies(policies=LISTS) == expected
+
+
+def test_lists_about_devices_may_be_empty(helm: Helm) -> None:
+    empty: Json = {"operatorNamespaces": [], "controllers": [], "notQueued": []}
+    found = rendered(helm, policies={"devices": empty})
+    spec = found["ValidatingAdmissionPolicy", "devices.dispatcher.codeflare.dev"]["spec"]
+    variables = {each["name"]: each["expression"] for each in spec["variables"]}
+    [listed] = [each for each in spec["matchConditions"] if each["name"] == "not-of-an-operator"]
+    assert (variables["notQueued"], variables["controllers"]) == ("[]", "[]")
+    assert listed["expression"].endswith("group in [])")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        pytest.param({}, "kube-system,kube-public,kube-node-lease", id="default"),
+        pytest.param({"policies": LISTS}, "kube-system,infra", id="listed"),
+        pytest.param({"policies": {**LISTS, "enabled": False}}, "kube-system,infra", id="without-policies"),
+    ],
+)
+def test_dispatcher_denies_the_namespaces_that_the_policy_denies(
+    helm: Helm, values: Json, expected: str
+) -> None:
+    assert environment(rendered(helm, **values))["DISPATCHER_DENIED_NAMESPACES"] == expected
+
+
 def test_users_may_create_what_appwrappers_wrap_and_nothing_of_kubernetes_itself(helm: Helm) -> None:
     kinds = [
         TRAINING,
@@ -185,6 +244,15 @@ def test_no_role_of_people_may_write_what_only_the_dispatcher_writes(helm: Helm)
         pytest.param({"tenants": {"submitter": "webhook"}}, "/tenants/submitter'", id="submitter"),
         pytest.param({"declaredKinds": [{"kind": "Training"}]}, "/declaredKinds/0'", id="kind-without-group"),
         pytest.param({"monitoring": {"enabled": True}}, "'enabled' not allowed", id="monitoring"),
+        pytest.param({"policies": {"deniedNamespaces": []}}, "/policies/deniedNamespaces'", id="none-denied"),
+        pytest.param({"policies": {"devices": {"pods": []}}}, "'pods' not allowed", id="unknown-list"),
+        pytest.param(
+            {"policies": {"devices": {"exemptNamespaces": []}}}, "exemptNamespaces'", id="selector-of-nothing"
+        ),
+        *(
+            pytest.param({"policies": {"devices": {name: ["a'] + ['b"]}}}, f"{name}/0'", id=f"quote-{name}")
+            for name in LISTS["devices"]
+        ),
         pytest.param({"roles": {"operator": True}}, "'operator' not allowed", id="role"),
     ],
 )

@@ -1,5 +1,6 @@
 """The policies about authors and the finalizer stand at every door, and know every kind that the dispatcher knows."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import yaml
 
 from dispatcher.api.names import FINALIZER, MEMBERS_PATH
 from dispatcher.core.kinds.built_in import ROWS
+from dispatcher.settings import Settings
 from tests.crds import load_crds
 from tests.unit.api.test_submitter_policy import DOORS
 
@@ -52,6 +54,13 @@ def test_bindings_enforce_the_policies() -> None:
 
 def test_every_kind_that_the_dispatcher_knows_is_listed() -> None:
     assert set(LIST["data"]) == {f"{row.kind}.{row.group}".rstrip(".") for row in ROWS}
+
+
+def test_dispatcher_denies_the_namespaces_that_the_policy_denies() -> None:
+    denied = ",".join(re.findall("'([^']+)'", AUTHOR["spec"]["validations"][0]["expression"]))
+    written = (Path(__file__).parents[3] / "manifests" / "base" / "deployment.yaml").read_text()
+    assert f'{{name: DISPATCHER_DENIED_NAMESPACES, value: "{denied}"}}' in written
+    assert denied == Settings.model_fields["denied_namespaces"].default
 
 
 def test_list_is_in_the_namespace_that_the_hub_manifest_gives_the_dispatcher() -> None:
