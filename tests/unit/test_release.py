@@ -87,6 +87,16 @@ def test_kustomization_lists_every_file_of_its_folder(folder: str) -> None:
     assert listed == sorted(each.name for each in (CHECKOUT / folder).glob("*.yaml"))
 
 
+def test_trial_postgres_admits_the_dispatcher_and_the_notifier_and_nobody_else() -> None:
+    files = (COMPONENTS / "trial-postgres" / "postgres.yaml", COMPONENTS / "notify" / "notify.yaml")
+    postgres, notify = ([*yaml.safe_load_all(each.read_text())] for each in files)
+    [notifier] = [each for each in notify if each["kind"] == "Deployment"]
+    [policy] = [each["spec"] for each in postgres if each["kind"] == "NetworkPolicy"]
+    pods = [each["spec"]["template"]["metadata"]["labels"] for each in (DEPLOYMENT, notifier)]
+    [rule] = policy["ingress"]
+    assert rule["from"] == [{"podSelector": {"matchLabels": each}} for each in pods]
+
+
 def test_probes_of_the_deployment_are_served() -> None:
     [container] = POD["containers"]
     probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("liveness", "readiness")}
