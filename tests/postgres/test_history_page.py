@@ -56,7 +56,7 @@ def test_tables_of_the_database_have_room_in_120_columns(past_url: str, command:
 
 def test_every_question_has_its_sql_and_an_answer() -> None:
     questions = re.findall(r"\n### ([^\n]*\?)\n```sql\n[^`]*```\n```console\n\$ [^`]*```\n(?=\w|`)", PAGE)
-    assert len(questions) == 13
+    assert len(questions) == 14
     assert questions == re.findall(r"\n### ([^\n]*\?)\n", PAGE)
 
 
