@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -532,12 +533,18 @@ def by_hand(person: Person, plane: Plane, manifest: Json) -> str:
     command = page[page.index("kubectl annotate --local") :].partition("```")[0]
     file = plane.folder / "train.yaml"
     file.write_text(yaml.safe_dump(manifest))
+    return typed(plane, person.kubeconfig, command.replace("train.yaml", str(file)))
+
+
+def typed(plane: Plane, kubeconfig: Path, commands: str) -> str:
+    """What commands of our own pages say in a shell, each of which has to succeed."""
+    programs = (build.ensure().kubectl.parent, Path(sys.executable).parent, os.environ["PATH"])
     ran = subprocess.run(  # noqa: S603  # our own page
-        ["bash", "-ec", command.replace("train.yaml", str(file))],  # noqa: S607
+        ["bash", "-ec", commands],  # noqa: S607
         env={
             **plane.environment,
-            "PATH": f"{build.ensure().kubectl.parent}:{os.environ['PATH']}",
-            "KUBECONFIG": str(person.kubeconfig),
+            "PATH": os.pathsep.join(map(str, programs)),
+            "KUBECONFIG": str(kubeconfig),
         },
         capture_output=True,
         text=True,
@@ -563,3 +570,23 @@ def test_operator_adds_a_member_where_the_dispatcher_reads_it(
     )
     assert f"runs in namespace {NAMESPACE}, and reads no Secret of {TEAM}: nothing was written" in said
     assert f"Secret {NAMESPACE}/cluster-east removed" in olga.does("clusters", "remove", "east", "--force")
+
+
+# --- a new team, last because a declared queue ends the queue that the others share ---------------------------
+
+
+def test_commands_for_a_new_team_give_its_users_a_queue(
+    fresh: Plane, kubectl: Kubectl, dispatcher: Process
+) -> None:
+    page = (CHECKOUT / "docs" / "operations.md").read_text(encoding="utf-8")
+    commands = page[page.index("kubectl create namespace team-a") :].partition("```")[0]
+    said = typed(fresh, fresh.kubeconfig, commands.replace("team-a", "team-b"))
+    assert "\nyes\n" in said
+    assert "team-b" in said.partition("\nyes\n")[2]
+
+    of_the_team = ("-n", "team-b", "--as=bea", "--as-group=team-b")
+    first = appwrapper("first", item(gpu_job("first")))
+    kubectl("create", *of_the_team, "-f", "-", stdin=json.dumps(first))
+    kubectl("wait", "aw/first", *of_the_team, "--for=condition=Running", "--timeout=60s")
+    until(lambda: kubectl.get("dispatchqueue", "team-b").get("status", {}).get("running") == 1)
+    kubectl("delete", "aw/first", *of_the_team, "--timeout=60s")

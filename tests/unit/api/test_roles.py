@@ -58,5 +58,11 @@ def test_nobody_has_the_right_by_which_policies_know_the_dispatcher() -> None:
         )
 
 
+def test_nobody_may_write_namespaces_whose_labels_policies_and_pod_security_read() -> None:
+    for role in ROLES:
+        verbs = {verb for verb, _, resource in rights(role) if resource == "namespaces"}
+        assert verbs <= {"get", "list", "watch"}, role
+
+
 def test_base_installs_the_roles() -> None:
     assert "roles.yaml" in yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
