@@ -29,6 +29,7 @@ from tests.cluster.install.installation import (
 from tests.cluster.members.identities import NAMESPACE
 
 PAGE = (CHECKOUT / "docs" / "install.md").read_text(encoding="utf-8")
+BLOCKS: list[str] = re.findall(r"^```\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 NO_GANGS = {
     ("ClusterRole", "appwrapper-dispatcher-gangs"),
     ("ClusterRoleBinding", "appwrapper-dispatcher-gangs"),
@@ -50,6 +51,21 @@ def versions(kubectl: Kubectl) -> dict[str, str]:
     }
 
 
+def checkout_with_ours(folder: Path) -> Path:
+    """The overlay that the page has the operator write, in a copy of the manifests."""
+    for name in ("manifests", "crds"):
+        shutil.copytree(CHECKOUT / name, folder / name, symlinks=True)
+    block = next(each for each in BLOCKS if "manifests/overlays/ours" in each)
+    assert "kustomize " not in block
+    typed(block.replace("NAME", "registry.example/dispatcher"), folder)
+    return folder / "manifests" / "overlays" / "ours"
+
+
+def typed(block: str, folder: Path) -> None:
+    """Type commands into a shell without kubectl; each has to succeed."""
+    subprocess.run(["bash", "-ec", block], cwd=folder, check=True, env={"PATH": os.defpath})  # noqa: S603, S607
+
+
 def test_overlay_of_a_hub_gives_no_rights_to_create_gangs_on_the_hub(kubectl: Kubectl) -> None:
     single = rendered(kubectl, "single")
 
@@ -58,16 +74,33 @@ def test_overlay_of_a_hub_gives_no_rights_to_create_gangs_on_the_hub(kubectl: Ku
 
 
 def test_overlay_of_the_page_needs_no_program_but_kubectl(kubectl: Kubectl, tmp_path: Path) -> None:
-    for folder in ("manifests", "crds"):
-        shutil.copytree(CHECKOUT / folder, tmp_path / folder, symlinks=True)
-    blocks: list[str] = re.findall(r"^```\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    block = next(each for each in blocks if "manifests/overlays/ours" in each)
-    assert "kustomize " not in block
-    written = block.replace("NAME", "registry.example/dispatcher")
-    subprocess.run(["bash", "-ec", written], cwd=tmp_path, check=True, env={"PATH": os.defpath})  # noqa: S603, S607
-    ours = tmp_path / "manifests" / "overlays" / "ours"
+    ours = checkout_with_ours(tmp_path)
     assert rendered(kubectl, str(ours)) == rendered(kubectl, "single")
     assert "image: registry.example/dispatcher:0.1.0\n" in kubectl("kustomize", str(ours))
+
+
+def test_patches_of_the_page_change_what_they_say(kubectl: Kubectl, tmp_path: Path) -> None:
+    ours = checkout_with_ours(tmp_path)
+    added = ours / "kustomization.yaml"
+    added.write_text(added.read_text().replace("components: []", "components: [../../components/monitoring]"))
+    [patches] = [each for each in BLOCKS if "cat >>manifests/overlays/ours" in each]
+    typed(patches, tmp_path)
+    found = {
+        (each["kind"], each["metadata"]["name"]): each
+        for each in yaml.safe_load_all(kubectl("kustomize", str(ours)))
+    }
+    pod = found["Deployment", "dispatcher"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    for each in (container, *pod["initContainers"]):
+        assert {"name": "DISPATCHER_LOG_FORMAT", "value": "console"} in each["env"]
+    assert {"name": "DISPATCHER_HISTORY_DAYS", "value": "800"} in container["env"]
+    assert container["resources"]["limits"] == {"memory": "4Gi"}
+    network = found["NetworkPolicy", "dispatcher"]["spec"]
+    assert [each["port"] for each in network["egress"][0]["ports"]] == [53, 53, 5433, 443, 6443]
+    [prometheus] = network["ingress"][0]["from"]
+    assert prometheus["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "prometheus"}
+    for kind in ("ServiceMonitor", "PrometheusRule"):
+        assert found[kind, "dispatcher"]["metadata"]["labels"]["release"] == "prometheus"
 
 
 def test_component_for_monitoring_only_adds_its_objects(kubectl: Kubectl, tmp_path: Path) -> None:
