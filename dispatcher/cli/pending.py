@@ -29,6 +29,7 @@ FIRST: Final = "Wait: it goes when enough is free; asking for less brings that n
 EXCLUDED: Final = (
     "Ask the operator about the excluded nodes ({}), or ask for less; kubectl aw explain names nodes."
 )
+GRANT: Final = "Ask the operator to give the dispatcher's account the right that the message names."
 NOT_DECIDED: Final = "Use fewer pod sets of different sizes, or fewer rules between them."
 DELETED: Final = (
     "Ask the operator to declare the queue again: its gangs go on then. Or name another queue in the label."
@@ -40,6 +41,8 @@ UNNAMED: Final = (
 _DELETED: Final = " was deleted"
 _UNNAMED: Final = f"there is no queue {DEFAULT_QUEUE}:"
 """As `core.queues.forest` and `core.scheduling.cycle.outcomes` write them."""
+_FORBIDDEN: Final = "it does not let the dispatcher create "
+"""As `core.scheduling.fit.cluster_filters` writes it."""
 _EXCLUDED: Final = "nodes excluded: "
 """As `core.scheduling.fit.refused` writes it; the reasons follow."""
 START: Final = "estimated_start"
@@ -60,6 +63,8 @@ def advice_of(row: Row) -> object:
             return FIRST
         case "LargerThanCluster", _ if _EXCLUDED in message:
             return EXCLUDED.format(message.partition(_EXCLUDED)[2].partition(";")[0].partition(")")[0])
+        case "KindNotInstalled", _ if _FORBIDDEN in message:
+            return GRANT
         case "NotDecided", _:
             return NOT_DECIDED
         case "QueueNotFound", _ if _DELETED in message:

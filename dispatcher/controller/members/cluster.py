@@ -21,7 +21,7 @@ from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.clusters.nodes import Node
 from dispatcher.core.model.gangs.pods import Pod, PodCounts, Unscheduled
 from dispatcher.core.model.records.record import ObjectRef, Record
-from dispatcher.core.model.records.requirements import Kind
+from dispatcher.core.model.records.requirements import Kind, KindIn
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 from dispatcher.kube.client import ClusterClient, Json
@@ -193,6 +193,11 @@ class Cluster:
         """True if somebody waited for a survey of all `kinds`; its answer may still be missing."""
         return self._kinds.was_awaited(kinds)
 
+    @property
+    def forbidden_kinds(self) -> frozenset[KindIn]:
+        """The kinds that the cluster did not let the dispatcher create, with the namespaces. See `CreateRights`."""
+        return self.object_client.rights.denied
+
     def ask_for_kinds(self, kinds: frozenset[Kind]) -> KindSurvey:
         """Start a survey of `kinds` and return it; its `wait` returns once the answer is known."""
         return self._kinds.ask_for(kinds)
@@ -238,6 +243,7 @@ class Cluster:
             tasks.create_task(self.live_pods.run(), name=f"{self.name}-live-pods")
             tasks.create_task(self._watch_objects(objects_after), name=f"{self.name}-objects")
             tasks.create_task(self._kinds.run(), name=f"{self.name}-kinds")
+            tasks.create_task(self.object_client.rights.run(self._on_capacity), name=f"{self.name}-rights")
             tasks.create_task(self.event_recorder.run(), name=f"{self.name}-events")
             tasks.create_task(self.drift_checker.run(), name=f"{self.name}-drift-checker")
             if self.is_member:

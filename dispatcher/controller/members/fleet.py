@@ -215,7 +215,12 @@ class Fleet:
             missing = self._hub.missing_kinds(required_kinds(set(requirements)))
             hints = self._hub.kind_hints(missing)
             hub = ClusterSnapshot(
-                HUB_CLUSTER, capacity, closed=closed, missing_kinds=missing, kind_hints=hints
+                HUB_CLUSTER,
+                capacity,
+                closed=closed,
+                missing_kinds=missing,
+                kind_hints=hints,
+                forbidden_kinds=self._hub.forbidden_kinds,
             )
             return {HUB_CLUSTER: hub} if self._hub.is_ready else {}
         distinct, now = set(requirements), self._now()

@@ -121,6 +121,7 @@ class Member(Struct):
             closed=closed,
             missing_kinds=missing_kinds,
             kind_hints=cluster.kind_hints(missing_kinds),
+            forbidden_kinds=cluster.forbidden_kinds,
             missing_namespaces=cluster.missing_namespaces(namespaces),
             closed_namespaces=self._closed_namespaces(cluster, namespaces),
             creates_namespaces=declared.namespace_policy is NamespacePolicy.CREATE,

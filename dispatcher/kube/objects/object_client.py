@@ -44,6 +44,7 @@ from dispatcher.core.model.records.record import ObjectRef
 from dispatcher.kube.api_calls import one_object
 from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
+from dispatcher.kube.objects.create_rights import CreateRights
 from dispatcher.kube.objects.events import list_events, newest_words
 from dispatcher.kube.paging import pages
 
@@ -74,7 +75,7 @@ class InTheWay(Struct, frozen=True):
 
 
 class Postponed(Struct, frozen=True):
-    """The object cannot be created now (a quota is used up); try again later."""
+    """The object cannot be created now (by a quota, or without a right of the dispatcher); try again later."""
 
     message: str
 
@@ -143,6 +144,7 @@ class ObjectClient:
         self._kinds = kinds
         self._query = {"fieldValidation": field_validation}
         self._made: BoundedDict[str, _Made] = BoundedDict(MOST_REMEMBERED)
+        self.rights = CreateRights(client)
 
     async def create(self, wrapped: WrappedObject, owner: Owner) -> Creation:
         """Create one wrapped object; safe to repeat. Raises `Unavailable` without a clear answer about the object."""
@@ -169,7 +171,8 @@ class ObjectClient:
         except errors.Unauthorized:
             raise  # our credentials are at fault, not the object
         except errors.Forbidden as error:
-            return Postponed(str(error)) if _is_used_up(error) else RefusedForGood(str(error))
+            passes = _is_used_up(error) or await self._lacks_right_to(wrapped, owner.namespace)
+            return Postponed(str(error)) if passes else RefusedForGood(str(error))
         except errors.NotFound as error:
             # With a reason, the namespace is missing; without one, the kind.
             return RefusedForGood(str(error)) if error.reason else NotServed(str(error))
@@ -425,6 +428,11 @@ class ObjectClient:
         if ref.uid and found["metadata"]["uid"] != ref.uid:
             return kind, None
         return kind, found
+
+    async def _lacks_right_to(self, wrapped: WrappedObject, namespace: str) -> bool:
+        """True if the dispatcher may create no object of the kind there, whatever it is like."""
+        kind = self._discovery.known(wrapped.api_version, wrapped.kind)
+        return kind is not None and await self.rights.is_denied(kind, namespace)
 
     async def _kind(self, wrapped: WrappedObject) -> Kind:
         """The kind to create; raises `NotFound` without a reason if it is not served, or its definition is removed."""

@@ -11,12 +11,14 @@ from dispatcher.cli.pending import (
     DELETED,
     EXCLUDED,
     FIRST,
+    GRANT,
     NOT_DECIDED,
     UNNAMED,
     advice_of,
     with_true_advice,
 )
 from dispatcher.core.model.records.record import Pending
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.explain.explanation import explain
 from dispatcher.core.scheduling.explain.world import World
@@ -38,6 +40,8 @@ MEMBERS = "east (cpu: needs 8, 4 in all of it; 1 of 2 nodes excluded: 1 cordoned
         ("LargerThanCluster", 3, TAINTED, EXCLUDED.format("1 cordoned, 1 with taint a=b not tolerated")),
         ("LargerThanCluster", 1, MEMBERS, EXCLUDED.format("1 cordoned")),
         ("NotDecided", 2, "", NOT_DECIDED),
+        ("KindNotInstalled", 1, "cluster hub: it does not serve RayCluster of ray.io/v1", GENERAL),
+        ("KindNotInstalled", 1, "cluster hub: it does not let the dispatcher create Job of batch/v1", GRANT),
         ("QueueNotFound", None, "there is no queue vision", GENERAL),
         ("QueueNotFound", None, "queue vision was deleted at 2026-11-20 09:00:05 UTC: declare it", DELETED),
         ("QueueNotFound", None, "queue default was deleted: declare it again", DELETED),
@@ -63,6 +67,20 @@ def test_message_about_a_missing_queue_has_the_words_that_are_looked_for(
     assert isinstance(pending, Pending)
     row = {"reason": pending.reason, "position": None, "message": pending.message, "advice": GENERAL}
     assert advice_of(row) == advice
+
+
+def test_message_about_a_missing_right_has_the_words_that_are_looked_for() -> None:
+    job = ("batch/v1", "Job")
+    where = ClusterRequirements(namespace="default", kinds=frozenset({job}))
+    hub = Cluster(
+        "hub", (make_core_node("n", cpu=8000),), forbidden_kinds=frozenset({("default", job), ("other", job)})
+    )
+    world = World((hub,), pending=(make_record(requirements=where),))
+    (outcome,) = world.plan()
+    pending = getattr(outcome, "pending", None)
+    assert isinstance(pending, Pending)
+    row = {"reason": pending.reason, "position": 1, "message": pending.message, "advice": GENERAL}
+    assert advice_of(row) == GRANT
 
 
 def test_message_of_a_cycle_has_the_words_that_are_looked_for() -> None:

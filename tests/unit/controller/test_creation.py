@@ -29,6 +29,7 @@ from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.fit.cluster_filters import has_no_cluster_left
+from dispatcher.kube.questions import SELF_PATH
 from tests.builders import QUEUED_CLASS, attempt_of, make_appwrapper, make_metadata, make_owner, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal, text
 from tests.unit.controller.wire import APPWRAPPERS, JOBS, MISSING, job, made, secret
@@ -660,3 +661,16 @@ async def test_gang_whose_kind_is_removed_after_its_dispatch_is_queued_again_and
     assert 'no matches for kind "Job" in version "batch/v1": install' in found.message
     assert [each.name for each in found.attempt.objects if each.uid] == ["token"] if found.attempt else False
     assert east.cluster.missing_kinds(kinds) == kinds
+
+
+async def test_gang_of_a_kind_that_the_dispatcher_may_not_create_is_queued_again_until_it_may(
+    east: East,
+) -> None:
+    said = 'jobs.batch is forbidden: User "hub" cannot create resource "jobs"'
+    east.on("POST", JOBS, refusal(403, "Forbidden", said))
+    east.server.on("POST", SELF_PATH, answer({"status": {"allowed": False}}, 201))
+    await east.dispatched(TOKEN, TRAIN)
+    found = await east.creates()
+    assert (found.phase, found.message) == (Phase.REQUEUEING, said)
+    assert [each.name for each in attempt_of(found).objects if each.uid] == ["token"]
+    assert east.cluster.forbidden_kinds == {("default", ("batch/v1", "Job"))}

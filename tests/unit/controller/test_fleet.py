@@ -22,6 +22,8 @@ from dispatcher.core.model.records import pending_reasons
 from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.fit.cluster_filters import Closed
+from dispatcher.kube.discovery import Kind
+from dispatcher.kube.questions import SELF_PATH
 from tests.builders import QUEUED_CLASS, at
 from tests.fakes import answer, never, refusal
 from tests.unit.controller.fleet import FAILS, Bench, bench, idle, undeclared
@@ -371,6 +373,18 @@ async def test_hub_alone_says_which_kinds_it_does_not_serve_and_finds_them_once_
     resource = {"name": "rayclusters", "kind": "RayCluster", "namespaced": True}
     bench.hub.on("GET", "/apis/ray.io/v1", answer({"resources": [resource]}))
     await until(lambda: not bench.fleet.snapshots(asked)["hub"].missing_kinds)
+
+
+async def test_hub_alone_says_which_kinds_the_dispatcher_may_not_create_until_it_may(bench: Bench) -> None:
+    job = Kind("batch/v1", "Job", "jobs", namespaced=True)
+    bench.hub.on("POST", SELF_PATH, answer({"status": {"allowed": False}}, 201))
+    assert await bench.itself.object_client.rights.is_denied(job, "default")
+    forbidden = {("default", ("batch/v1", "Job"))}
+    assert bench.fleet.snapshots([ANYWHERE])["hub"].forbidden_kinds == forbidden
+    wakes = bench.capacity_changes
+    bench.hub.on("POST", SELF_PATH, answer({"status": {"allowed": True}}, 201))
+    await until(lambda: not bench.fleet.snapshots([ANYWHERE])["hub"].forbidden_kinds)
+    await until(lambda: bench.capacity_changes > wakes)
 
 
 # -----------------------------------------------------------------------------------------------------------

@@ -159,6 +159,7 @@ async def test_cluster_snapshot_has_the_values_for_a_cycle(client: ClusterClient
     cluster = make_cluster(client)
     served = Kind(*JOB, "jobs", namespaced=True)
     cluster.discovery._kinds[JOB] = served  # noqa: SLF001  # as if it had said so
+    cluster.object_client.rights._denied["team", JOB] = served  # noqa: SLF001  # as if it had refused one
     member = make_member(declared=declared, cluster=cluster)
     for second in range(3):
         member.errors.note(at(second))
@@ -170,6 +171,7 @@ async def test_cluster_snapshot_has_the_values_for_a_cycle(client: ClusterClient
         capacity=snapshot.capacity,
         labels={"gpu": "a100"},
         missing_kinds=frozenset({RAY}),
+        forbidden_kinds=frozenset({("team", JOB)}),
         missing_namespaces=frozenset({"team"}),
         creates_namespaces=True,
         errors=ErrorCounts(2, {"team": 1}),

@@ -29,6 +29,7 @@ from dispatcher.kube.objects.object_client import (
     RefusedForGood,
 )
 from dispatcher.kube.paging import FIRST_PAGE, PAGE
+from dispatcher.kube.questions import SELF_PATH
 from tests.builders import make_appwrapper, make_owner, make_ref, make_template, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal, text
 
@@ -43,6 +44,11 @@ WANTED = ObjectRef(0, "ray.io/v1", "RayCluster", "default", "ray")
 TAKEN = refusal(409, "AlreadyExists")
 MISSING = refusal(404, "NotFound", 'rayclusters.ray.io "ray" not found')
 NOT_SERVED = text("404 page not found\n", 404)
+
+
+def reviewed(allowed: bool) -> Reply:
+    """The API server's answer about a right of the dispatcher."""
+    return answer({"status": {"allowed": allowed}}, 201)
 
 
 def existing(owner: object = OWNER, uid: str = "uid-of-ray", **metadata: object) -> Json:
@@ -77,7 +83,9 @@ def script(
     get: Reply = MISSING,
     owner: Reply = MISSING,
     anchor: Reply = MISSING,
+    review: Reply = NOT_SERVED,
 ) -> None:
+    server.on("POST", SELF_PATH, review)
     server.on("POST", COLLECTION, post)
     server.on("GET", OBJECT, get)
     server.on("DELETE", OBJECT, answer({}))
@@ -204,6 +212,21 @@ CREATIONS = [
         id="not-allowed",
     ),
     pytest.param(
+        {"post": refusal(403, "Forbidden", "User cannot create rayclusters"), "review": reviewed(False)},
+        Postponed("User cannot create rayclusters"),
+        id="a-kind-that-the-dispatcher-may-not-create",
+    ),
+    pytest.param(
+        {"post": refusal(403, "Forbidden", "cannot create: not signed"), "review": reviewed(True)},
+        RefusedForGood("cannot create: not signed"),
+        id="an-object-that-a-policy-refuses",
+    ),
+    pytest.param(
+        {"post": refusal(403, "Forbidden", "may not"), "review": refusal(403, "Forbidden", "may not ask")},
+        RefusedForGood("may not"),
+        id="not-allowed-to-ask-for-the-right",
+    ),
+    pytest.param(
         {"post": refusal(422, "Invalid", "spec.headGroupSpec: Required value")},
         RefusedForGood("spec.headGroupSpec: Required value"),
         id="invalid",
@@ -243,6 +266,15 @@ async def test_refusal_by_a_server_that_is_not_ready_is_no_answer(
 ) -> None:
     script(server, post=refusal(403, "Forbidden"))
     server.on("GET", "/readyz", text("[-]informer-sync failed", 500))
+
+    with pytest.raises(errors.Unavailable):
+        await wrapped.create(RAY, OWNER)
+
+
+async def test_refusal_without_an_answer_about_the_right_is_no_answer(
+    server: FakeApiServer, wrapped: ObjectClient
+) -> None:
+    script(server, post=refusal(403, "Forbidden"), review=hang_up)
 
     with pytest.raises(errors.Unavailable):
         await wrapped.create(RAY, OWNER)

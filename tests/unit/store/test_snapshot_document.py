@@ -112,6 +112,7 @@ CLUSTERS = st.builds(
     closed=st.none() | st.builds(Closed, texts, texts),
     reserve=resources,
     missing_kinds=st.frozensets(st.tuples(texts, texts), max_size=2),
+    forbidden_kinds=st.frozensets(st.tuples(texts, st.tuples(texts, texts)), max_size=2),
     missing_namespaces=st.frozensets(texts, max_size=2),
     creates_namespaces=st.booleans(),
     closed_namespaces=st.frozensets(texts, max_size=2),

@@ -12,6 +12,8 @@ from dispatcher.text import one_line
 
 Kind = tuple[str, str]
 """An apiVersion and a kind."""
+KindIn = tuple[str, Kind]
+"""A kind in one namespace, which comes first."""
 
 
 # Every cycle hashes the requirements of every shape, and a selector may be long.

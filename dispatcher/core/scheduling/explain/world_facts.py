@@ -12,7 +12,7 @@ from dispatcher.core.model.clusters.cluster_errors import NO_ERRORS, ErrorCounts
 from dispatcher.core.model.clusters.nodes import Node
 from dispatcher.core.model.clusters.potential import FULL_TRUST, PotentialPool, Trust
 from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment, PodSet
-from dispatcher.core.model.records.requirements import Kind
+from dispatcher.core.model.records.requirements import Kind, KindIn
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
@@ -44,6 +44,7 @@ class Cluster(Struct, frozen=True):
     trust: Trust = FULL_TRUST
     device_resources: frozenset[str] = frozenset()
     kind_hints: Mapping[Kind, str] = field(default_factory=dict)
+    forbidden_kinds: frozenset[KindIn] = frozenset()
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, nodes: Iterable[Node], reserve: Resources) -> Self:
@@ -64,6 +65,7 @@ class Cluster(Struct, frozen=True):
             trust=snapshot.capacity.trust,
             device_resources=snapshot.capacity.device_resources,
             kind_hints=snapshot.kind_hints,
+            forbidden_kinds=snapshot.forbidden_kinds,
         )
 
     def snapshot(self, capacity: CapacitySnapshot) -> ClusterSnapshot:
@@ -82,6 +84,7 @@ class Cluster(Struct, frozen=True):
             closed_namespaces=self.closed_namespaces,
             errors=self.errors,
             kind_hints=self.kind_hints,
+            forbidden_kinds=self.forbidden_kinds,
         )
 
 

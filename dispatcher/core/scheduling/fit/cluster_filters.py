@@ -33,12 +33,14 @@ from dispatcher.core.model.records.pending_reasons import (
     REMOVED,
     UNREACHABLE,
 )
-from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements, Kind, Rejection
+from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements, Kind, KindIn, Rejection
 from dispatcher.core.model.resources import Resources, is_device
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 
 _INSTALL: Final = "install the CustomResourceDefinition there, or correct apiVersion and kind"
 """The remedy for a kind that is not served; the gang goes once it is."""
+_GRANT: Final = "give the dispatcher's account the right to create it there"
+"""The remedy for a kind that the dispatcher may not create; the gang goes once it may."""
 
 LONGEST_MESSAGE: Final = 1024
 """Characters of the message about one cluster."""
@@ -86,7 +88,8 @@ class ClusterSnapshot(Struct, frozen=True):
     """One cluster in one cycle, which takes the demand of placed gangs from `capacity`.
 
     `capacity` is without the reserve of the cluster. `errors` are the recent errors there. `kind_hints` tells
-    what is special about some of the missing kinds, as a misspelling.
+    what is special about some of the missing kinds, as a misspelling. `forbidden_kinds` are served, but the dispatcher
+    may not create them.
     """
 
     name: str
@@ -99,6 +102,7 @@ class ClusterSnapshot(Struct, frozen=True):
     closed_namespaces: frozenset[str] = frozenset()
     errors: ErrorCounts = NO_ERRORS
     kind_hints: Mapping[Kind, str] = field(default_factory=dict)
+    forbidden_kinds: frozenset[KindIn] = frozenset()
 
 
 def has_members(clusters: Collection[str]) -> bool:
@@ -109,12 +113,13 @@ def has_members(clusters: Collection[str]) -> bool:
 def effective(requirements: ClusterRequirements, clusters: Collection[str]) -> ClusterRequirements:
     """The requirements that count among these clusters.
 
-    On the hub alone, where there is no choice, that are the kinds only: no cluster can create an object of a kind that
-    it does not serve.
+    On the hub alone, where there is no choice, that are the kinds only, with the namespace: no cluster can create an
+    object of a kind that it does not serve, or that the dispatcher may not create there.
     """
     if has_members(clusters):
         return requirements
-    return ClusterRequirements(kinds=requirements.kinds) if requirements.kinds else ANYWHERE
+    kinds, namespace = requirements.kinds, requirements.namespace
+    return ClusterRequirements(namespace=namespace, kinds=kinds) if kinds else ANYWHERE
 
 
 def required(
@@ -160,6 +165,10 @@ def _failed_filters(
         yield snapshot.closed.reason, snapshot.closed.message
     if missing := requirements.kinds & snapshot.missing_kinds:
         yield KIND_MISSING, f"it does not serve {_kinds_in_words(missing, snapshot.kind_hints)}"
+    if forbidden := _forbidden(requirements, snapshot):
+        named = ", ".join(f"{kind} of {api_version}" for api_version, kind in forbidden)
+        said = f"it does not let the dispatcher create {named} in namespace {requirements.namespace}"
+        yield KIND_MISSING, f"{said}: {_GRANT}"
     if requirements.namespace in snapshot.missing_namespaces and not snapshot.creates_namespaces:
         yield NAMESPACE_MISSING, f"it has no namespace {requirements.namespace}"
     if requirements.namespace in snapshot.closed_namespaces:
@@ -171,6 +180,14 @@ def _failed_filters(
     for cluster, message in sorted(requirements.unprovisioned):
         if cluster == snapshot.name:
             yield PROVISIONING_FAILED, message
+
+
+def _forbidden(requirements: ClusterRequirements, snapshot: ClusterSnapshot) -> list[Kind]:
+    if not snapshot.forbidden_kinds:
+        return []
+    return sorted(
+        each for each in requirements.kinds if (requirements.namespace, each) in snapshot.forbidden_kinds
+    )
 
 
 def _kinds_in_words(missing: Collection[Kind], hints: Mapping[Kind, str]) -> str:

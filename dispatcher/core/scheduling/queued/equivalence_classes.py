@@ -25,7 +25,7 @@ from dispatcher.core.model.gangs.gang import Gang
 from dispatcher.core.model.gangs.pod_terms import NO_TERMS, TermIndex
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.records.record import Shape
-from dispatcher.core.model.records.requirements import ClusterRequirements, Kind, Rejection
+from dispatcher.core.model.records.requirements import ClusterRequirements, Kind, KindIn, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.capacity_snapshot import Tolerations, tolerations_of
 from dispatcher.core.scheduling.capacity.pods_there import Repelled, repelled_by
@@ -73,6 +73,7 @@ class _Facts(NamedTuple):
     labels: Mapping[str, str]
     missing_kinds: frozenset[Kind]
     kind_hints: Mapping[Kind, str]
+    forbidden_kinds: frozenset[KindIn]
     missing_namespaces: frozenset[str]
     closed_namespaces: frozenset[str]
     creates_namespaces: bool
@@ -301,6 +302,7 @@ def _facts(snapshot: ClusterSnapshot) -> _Facts:
         snapshot.labels,
         snapshot.missing_kinds,
         snapshot.kind_hints,
+        snapshot.forbidden_kinds,
         snapshot.missing_namespaces,
         snapshot.closed_namespaces,
         snapshot.creates_namespaces,

@@ -21,6 +21,7 @@ class Known(TypedDict, total=False):
     labels: dict[str, str]
     closed: Closed | None
     missing_kinds: frozenset[tuple[str, str]]
+    forbidden_kinds: frozenset[tuple[str, tuple[str, str]]]
     missing_namespaces: frozenset[str]
     closed_namespaces: frozenset[str]
     creates_namespaces: bool
@@ -48,6 +49,7 @@ KNOWN = st.builds(
     labels=st.dictionaries(st.sampled_from(["region", "spot"]), st.sampled_from(["eu", "us"])),
     closed=CLOSURES,
     missing_kinds=st.sampled_from([frozenset(), frozenset(), frozenset({RAY})]),
+    forbidden_kinds=st.sampled_from([frozenset(), frozenset(), frozenset({("team-b", JOB)})]),
     missing_namespaces=st.sampled_from([frozenset(), frozenset({"team-b"})]),
     closed_namespaces=st.sampled_from([frozenset(), frozenset(), frozenset({"team-a"})]),
     creates_namespaces=st.booleans(),

@@ -60,6 +60,22 @@ def make_snapshot_of(name: str = "east", cpu: int = 8000, gpu: int = 0, **known:
             id="kind-with-a-hint",
         ),
         pytest.param(
+            ClusterRequirements(namespace="team-a", kinds=frozenset({JOB, RAY})),
+            {"forbidden_kinds": frozenset({("team-a", RAY), ("team-b", JOB)})},
+            "KindNotInstalled",
+            "it does not let the dispatcher create RayCluster of ray.io/v1 in namespace team-a: "
+            "give the dispatcher's account the right to create it there",
+            id="kind-that-the-dispatcher-may-not-create",
+        ),
+        pytest.param(
+            ClusterRequirements(namespace="team-a", kinds=frozenset({JOB, RAY})),
+            {"missing_kinds": frozenset({RAY}), "forbidden_kinds": frozenset({("team-a", JOB)})},
+            "KindNotInstalled",
+            "it does not serve RayCluster of ray.io/v1: install the CustomResourceDefinition there, "
+            "or correct apiVersion and kind",
+            id="kind-that-is-not-served-comes-first",
+        ),
+        pytest.param(
             ClusterRequirements(namespace="team-a"),
             {"missing_namespaces": frozenset({"team-a"})},
             "NamespaceMissing",
@@ -330,7 +346,7 @@ def test_open_cluster_is_not_unreachable() -> None:
     assert not may_open_soon(None)
 
 
-def test_on_the_hub_alone_only_kinds_count() -> None:
+def test_on_the_hub_alone_only_kinds_in_the_namespace_count() -> None:
     asked = ClusterRequirements(parse_selector("gpu=a100", ""), EVERYTHING, "team-a", frozenset({RAY}))
-    assert effective(asked, ["hub"]) == ClusterRequirements(kinds=frozenset({RAY}))
+    assert effective(asked, ["hub"]) == ClusterRequirements(namespace="team-a", kinds=frozenset({RAY}))
     assert (effective(ANYWHERE, ["hub"]), effective(asked, ["hub", "east"])) == (ANYWHERE, asked)

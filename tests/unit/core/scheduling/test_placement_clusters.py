@@ -398,6 +398,21 @@ def test_no_cluster_takes_a_rejected_gang_or_more_than_it_has_whatever_is_reserv
         assert placed[name].fits_in(free)
 
 
+def test_gang_of_a_kind_that_the_dispatcher_may_not_create_on_the_hub_alone_waits() -> None:
+    alone = make_snapshot_of("hub", forbidden_kinds=frozenset({("team-a", RAY)}))
+    outcome = outcome_of(4000, ClusterRequirements(namespace="team-a", kinds=frozenset({RAY})), alone)
+    assert isinstance(outcome, Impossible)
+    assert (outcome.pending.reason, outcome.pending.message) == (
+        "KindNotInstalled",
+        "cluster hub: it does not let the dispatcher create RayCluster of ray.io/v1 in namespace team-a: "
+        "give the dispatcher's account the right to create it there",
+    )
+    elsewhere = ClusterRequirements(namespace="team-b", kinds=frozenset({RAY}))
+    other_kind = ClusterRequirements(namespace="team-a", kinds=frozenset({JOB}))
+    for goes in (elsewhere, other_kind):
+        assert places([outcome_of(4000, goes, alone)]) == ["hub"]
+
+
 def test_gang_of_a_kind_that_the_hub_alone_does_not_serve_waits() -> None:
     alone = make_snapshot_of("hub", missing_kinds=frozenset({RAY}))
     outcome = outcome_of(4000, ClusterRequirements(kinds=frozenset({RAY})), alone)
