@@ -165,7 +165,7 @@ class Cache:
         """The surplus of active gangs that grew, by the uid of the AppWrapper.
 
         Costs O(gangs that grew), and the pods of those that changed since the last call: a gang that did not change has
-        the same value. `prepare_surplus` before it leaves few of them.
+        the same value. `prepare` before it leaves few of them.
         """
         found = {}
         for uid in sorted(self._grown):
@@ -177,9 +177,15 @@ class Cache:
         }
         return found
 
-    async def prepare_surplus(self, slices: Slices) -> None:
-        """Find the surplus of each gang that changed, so that `surplus` finds it done."""
+    async def prepare(self, slices: Slices) -> None:
+        """Find the surplus of each gang that changed, and the places of its pods, as far as none changes meanwhile.
+
+        `surplus` and the snapshots of the ledgers find them done.
+        """
         await slices.for_each(sorted(self._grown), self._prepare_surplus_of)
+        for ledger in list(self._ledgers.values()):
+            while ledger.place_next():
+                await slices.give_way()
 
     def _prepare_surplus_of(self, uid: str) -> None:
         if uid in self._grown:

@@ -200,13 +200,13 @@ class Scheduler:
         slices = Slices(self._monotonic)
         growing = await self._growth.growing(queues.forest, slices, before_the_cycle=before_the_cycle)
         if growing:
-            await self._cache.prepare_surplus(slices)
+            await self._cache.prepare(slices)
             if not await self._growth.decide(growing, queues, self._snapshots, self._now()):
                 self.wake()
 
     async def _decide_on_queue(self) -> None:
         pending = self._cache.pending_queue
-        await self._cache.prepare_surplus(Slices(self._monotonic))
+        await self._cache.prepare(Slices(self._monotonic))
         for _ in range(MOST_LOOKUPS):
             if await self._known.get_ready(pending.requirements()):
                 break

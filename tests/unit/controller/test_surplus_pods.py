@@ -278,7 +278,7 @@ async def test_other_tasks_run_while_the_surplus_of_many_gangs_is_prepared() -> 
 
     clock = count()
     async with running(other()):
-        await cache.prepare_surplus(Slices(lambda: next(clock) * SLICE_SECONDS))  # each gang takes a slice
+        await cache.prepare(Slices(lambda: next(clock) * SLICE_SECONDS))  # each gang takes a slice
         assert turns >= GANGS
 
 

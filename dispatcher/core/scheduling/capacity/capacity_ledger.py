@@ -145,13 +145,14 @@ class CapacityLedger:
         return self._growing
 
     def pools_awaited_by(self, appwrapper: str, trusted: Trusted = ()) -> frozenset[str]:
-        """The pools whose nodes an AppWrapper (by uid) on trust still waits for; costs a snapshot.
+        """The pools whose nodes an AppWrapper (by uid) on trust still waits for.
 
         `trusted` are those of its growth.
         """
         if self._by_node is None:
             return frozenset()
-        self._snapshot_nodes(self._by_node)  # a node that has just come may have taken its places
+        self._hold_growth(self._by_node)
+        self._by_node.settle()  # a node that has just come may have taken its places
         return self._by_node.pools_awaited_by(appwrapper, trusted)
 
     def nodes_of(self, pool: PotentialPool) -> int:
@@ -348,17 +349,34 @@ class CapacityLedger:
         """The AppWrappers with other places than they should have because of an exception; all are charged."""
         return [] if self._by_node is None else self._by_node.take_failures()
 
+    def place_next(self) -> bool:
+        """Do a part of what the next snapshot would do about places, for one AppWrapper; False if nothing is left."""
+        if self._by_node is None:
+            return False
+        return self._hold_next_growth(self._by_node) or self._by_node.place_next()
+
     def _snapshot_nodes(self, nodes: NodeLedger) -> NodeSnapshot:
         """The snapshot of the nodes, with places for the growth of the AppWrappers that changed since the last one."""
-        changed, self._unheld = self._unheld, {}
-        for uid in changed:
-            share = self._shares.get(uid)
-            try:
-                if share is not None and share.demand is not None:
-                    nodes.hold_growth(uid, (share.target - share.demand).positive_part(), share.starting())
-            except Exception as error:  # noqa: BLE001  # one AppWrapper, which keeps its last charge, must not end it
-                nodes.note_failure(uid, error)
+        self._hold_growth(nodes)
         return nodes.snapshot()
+
+    def _hold_growth(self, nodes: NodeLedger) -> None:
+        while self._hold_next_growth(nodes):
+            pass
+
+    def _hold_next_growth(self, nodes: NodeLedger) -> bool:
+        """Hold the growth of the next AppWrapper that changed; False if none is left."""
+        if not self._unheld:
+            return False
+        uid = next(iter(self._unheld))
+        del self._unheld[uid]
+        share = self._shares.get(uid)
+        try:
+            if share is not None and share.demand is not None:
+                nodes.hold_growth(uid, (share.target - share.demand).positive_part(), share.starting())
+        except Exception as error:  # noqa: BLE001  # one AppWrapper, which keeps its last charge, must not end it
+            nodes.note_failure(uid, error)
+        return True
 
     def pods(self) -> list[Pod]:
         """Every pod that is known at this moment, in no order."""

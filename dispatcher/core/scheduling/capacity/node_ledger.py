@@ -13,7 +13,9 @@ trust has places there. Once a node of their pool comes, these places move to it
 disappears before one with places.
 
 Growth: beside the costs of `node_rows`, a snapshot costs O(pod sets x nodes) for each AppWrapper whose pods have lost
-their places.
+their places, as long as it has steps left: a tenant can have any number of gangs whose places need a long search. Pods
+without a place are charged until a later snapshot searches for them, in turns. `place_next` does the same for one
+AppWrapper at a time, so that an event loop can do other work between.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 from msgspec import Struct, field
@@ -40,6 +43,12 @@ from dispatcher.core.scheduling.capacity.place_share import BoundPods, Held, Pla
 from dispatcher.core.scheduling.capacity.pods_there import FollowedTerms, PodSorts
 from dispatcher.core.scheduling.placement.node_traits import Traits, values_of
 from dispatcher.core.scheduling.placement.placement import Rest, Unplaceable, place
+from dispatcher.core.scheduling.placement.placement_bounds import MOST_STEPS_IN_ALL, Tally
+
+MOST_STEPS_OF_SNAPSHOT: Final = 1024
+"""Steps of all searches for places between two snapshots, some tenths of a second; the last one may go beyond it."""
+_NODES: Final = 1000
+"""Nodes, or a part of them, for which a step counts once."""
 
 
 class _PoolState(Struct):
@@ -65,9 +74,17 @@ class NodeLedger:
         self._uses: dict[str, Use] = {}
         self._beyond = NOTHING
         self._unplaced: dict[str, None] = {}
-        """The active AppWrappers with pods that have no place, in the order in which they lost it."""
+        """The active AppWrappers with pods that have no place, in the order in which they were searched for last."""
+        self._untried: dict[str, None] = {}
+        """Those of them that no search was made for since they changed, because too few steps were left."""
+        self._steps_left = MOST_STEPS_OF_SNAPSHOT
+        self._is_searched_again = False
         # Since the last snapshot: AppWrappers whose use may have changed, and changed nodes.
         self._unsettled: dict[str, None] = {}
+        self._released: dict[str, None] = {}
+        """The AppWrappers whose places are released: once those of all are, each holds its planned ones again."""
+        self._planned: dict[str, tuple[Gang, Unbound]] = {}
+        """Those that hold their planned places: once all do, each gets places for the pods without a planned one."""
         self._touched: dict[str, None] = {}
         self._has_changed = True
         self._last: NodeSnapshot | None = None
@@ -146,6 +163,8 @@ class NodeLedger:
         share = self._shares.get(appwrapper)
         if share is None or share.gang is None:
             return {}
+        if self._is_placing:
+            self.settle()
         found = share.nodes_with_bound()
         for template, nodes in share.held_by_template().items():
             found.setdefault(template, set()).update(nodes)
@@ -216,15 +235,20 @@ class NodeLedger:
             share.gang, share.assignment = None, ASSIGNED_NOWHERE
             share.growth, share.starting = NOTHING, Counter()
             self._unplaced.pop(appwrapper, None)
+            self._untried.pop(appwrapper, None)
             self._unsettle(appwrapper)
             self._on_trust.pop(appwrapper, None)
 
     def pools_awaited_by(self, appwrapper: str, trusted: Trusted = ()) -> frozenset[str]:
-        """The pools whose potential nodes an AppWrapper held in the last snapshot.
+        """The pools whose potential nodes an AppWrapper holds since places were given last.
 
         If it held none and had pods without a place, the pools that it trusted, those `trusted` by its growth included:
-        their nodes took no pod of it.
+        their nodes took no pod of it. A search that was not made yet is made for it.
         """
+        if appwrapper in self._untried:
+            self._steps_left = max(self._steps_left, 1)
+            self._settle_again(appwrapper)
+            self.settle()
         share = self._shares.get(appwrapper)
         if share is None:
             return frozenset()
@@ -239,8 +263,8 @@ class NodeLedger:
         For each pod set, the nodes come first that take the fewest more of its pods while no place there is bound.
         None also for an assignment that trusts in potential nodes or in requested capacity.
         """
-        if self._unsettled:
-            self._place_pods()
+        if self._unsettled or self._is_placing:
+            self.settle()
         share = self._shares.get(appwrapper)
         if share is None or share.gang is None or share.assignment.trusted or share.assignment.provisioning:
             return None
@@ -268,8 +292,8 @@ class NodeLedger:
         share = self._shares.get(appwrapper)
         if share is None or all(len(places) < 2 for places in share.assignment.places):
             return frozenset()
-        if self._unsettled:
-            self._place_pods()
+        if self._unsettled or self._is_placing:
+            self.settle()
         nodes = {node for places in share.assignment.places if len(places) > 1 for node, _ in places}
         holders = {uid for node in nodes for uid in self._holders.get(node, ())}
         return frozenset(uid for uid in holders if self._shares[uid].number < share.number)
@@ -278,22 +302,43 @@ class NodeLedger:
 
     def snapshot(self) -> NodeSnapshot:
         """The capacity at this moment, of the generation of the last one if nothing differs."""
-        if self._last is None or self._has_changed:
-            self._place_pods()
+        if self._last is None or self._has_changed or self._untried:
+            if not self._is_searched_again:
+                self._search_again()
+            self.settle()
+            self._steps_left, self._is_searched_again = MOST_STEPS_OF_SNAPSHOT, False
             self._last = self._following(self._last)
             self._has_changed = False
         return self._last.copy()
 
-    def _place_pods(self) -> None:
-        """Give every unbound pod its place, after all events so far."""
-        if self._pools_changed:
-            self._grow_pools()
-        self._rows.follow_traits()
+    def settle(self) -> None:
+        """Give the unbound pods of each AppWrapper that changed their places, after all events so far."""
+        self._begin_to_place()
         self._settle()
         if self._pools_changed:
             self._shrink_pools()
             self._rows.follow_traits()
             self._settle()
+
+    def _begin_to_place(self) -> None:
+        if self._pools_changed:
+            self._grow_pools()
+        self._rows.follow_traits()
+
+    @property
+    def _is_placing(self) -> bool:
+        """True if some AppWrappers are without places that they will get: `place_next` has more to do."""
+        return bool(self._released or self._planned)
+
+    def place_next(self) -> bool:
+        """Do a part of what the next snapshot would do about places, for one AppWrapper; False if nothing is left.
+
+        The snapshot does the rest: what came meanwhile, and idle potential nodes.
+        """
+        self._begin_to_place()
+        if self._has_changed and not self._is_searched_again:
+            self._search_again()
+        return self._settle_next()
 
     def _following(self, last: NodeSnapshot | None) -> NodeSnapshot:
         nodes = self._rows.capacities()
@@ -396,53 +441,98 @@ class NodeLedger:
     # --- places ------------------------------------------------------------------------------------------------
 
     def _unsettle(self, appwrapper: str) -> None:
-        self._unsettled[appwrapper] = None
+        self._settle_again(appwrapper)
         self._has_changed = True
         if self._pools and appwrapper in self._on_trust:
             self._pools_changed = True  # its potential nodes may be idle now
 
-    def _settle(self) -> None:
-        """Give the unbound pods their places: planned ones first, then, where these do not fit, any.
+    def _settle_again(self, uid: str) -> None:
+        """Settle an AppWrapper from the start, whatever was done so far."""
+        self._unsettled[uid] = None
+        self._released.pop(uid, None)
+        self._planned.pop(uid, None)
 
-        An exception about one AppWrapper leaves its pods without places, which charges them to every view, and takes
-        no place from another one.
-        """
+    def _search_again(self) -> None:
+        """Have places sought for the next gangs that have pods without one, as many as there may be steps for."""
+        self._is_searched_again = True
+        least = 0
+        for uid in self._unplaced:
+            gang = self._shares[uid].gang
+            least += 0 if gang is None else len(gang.pod_sets)
+            self._settle_again(uid)
+            if least >= MOST_STEPS_OF_SNAPSHOT:
+                break
+
+    def _settle(self) -> None:
+        """Give the unbound pods their places: planned ones first, then, where these do not fit, any."""
         for name in self._touched:
             if name in self._holders and self._rows.states[name].is_crowded:
-                self._unsettled.update(self._holders[name])
-        self._unsettled.update(self._unplaced)
+                for uid in self._holders[name]:
+                    self._settle_again(uid)
         self._touched.clear()
-        changed = self._unsettled.copy()
-        for uid in list(changed):
-            try:
-                self._release_places(uid)
-            except Exception as error:  # noqa: BLE001  # it keeps its places
-                self.note_failure(uid, error)
-                del changed[uid]
-        # All planned places first: a gang that needs other places must not take a planned place of another gang.
-        gangs, rests = dict[str, Gang](), dict[str, Unbound]()
-        for uid in changed:
-            try:
-                if gang := self._shares[uid].to_place:
-                    rests[uid] = self._hold_planned(uid, gang)
-                    gangs[uid] = gang
-            except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the places of the others
-                self._leave_unplaced(uid, error)
-        for uid, rest in rests.items():
-            try:
-                self._hold_elsewhere(uid, gangs[uid], rest)
-            except Exception as error:  # noqa: BLE001  # as above
-                self._leave_unplaced(uid, error)
-        settled = self._unsettled.copy()
-        for uid in settled:
-            try:
-                self._note_use(uid, self._shares[uid])
-            except Exception as error:  # noqa: BLE001  # it keeps its last known use
-                self.note_failure(uid, error)
-                self._note_worst_use(uid, self._shares[uid])
-        # Only now: after an exception that is about none of them, the next snapshot settles all of them again.
-        for uid in settled:
-            self._unsettled.pop(uid, None)
+        while self._settle_next():
+            pass
+
+    def _settle_next(self) -> bool:
+        """Do the next step for one AppWrapper; False if there is none.
+
+        Places are released for all, then planned ones are held for all, and only then others: a gang that needs other
+        places must not take a planned place of another gang. An exception about one AppWrapper leaves its pods without
+        places, which charges them to every view, and takes no place from another one.
+        """
+        for waiting, step in (
+            (self._unsettled, self._release_to_place),
+            (self._released, self._hold_planned_safely),
+            (self._planned, self._hold_elsewhere_safely),
+        ):
+            if waiting:
+                uid = next(iter(waiting))
+                try:
+                    step(uid)
+                except BaseException:  # it is about none of them
+                    self._settle_again(uid)
+                    raise
+                del waiting[uid]
+                return True
+        return False
+
+    def _release_to_place(self, uid: str) -> None:
+        if self._release_safely(uid):
+            self._released[uid] = None
+        else:
+            self._note_use_safely(uid)
+
+    def _release_safely(self, uid: str) -> bool:
+        """Hold no places for an AppWrapper; False if it keeps the places that it has, because of an exception."""
+        try:
+            self._release_places(uid)
+        except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the places of the others
+            self.note_failure(uid, error)
+            return False
+        return True
+
+    def _hold_planned_safely(self, uid: str) -> None:
+        try:
+            if gang := self._shares[uid].to_place:
+                self._planned[uid] = gang, self._hold_planned(uid, gang)
+                return
+        except Exception as error:  # noqa: BLE001  # as above
+            self._leave_unplaced(uid, error)
+        self._note_use_safely(uid)
+
+    def _hold_elsewhere_safely(self, uid: str) -> None:
+        try:
+            self._hold_elsewhere(uid, *self._planned[uid])
+        except Exception as error:  # noqa: BLE001  # as above
+            self._leave_unplaced(uid, error)
+        self._note_use_safely(uid)
+
+    def _note_use_safely(self, uid: str) -> None:
+        try:
+            self._note_use(uid, self._shares[uid])
+        except Exception as error:  # noqa: BLE001  # it keeps its last known use
+            self.note_failure(uid, error)
+            self._note_worst_use(uid, self._shares[uid])
 
     def note_failure(self, uid: str, error: Exception) -> None:
         """Keep an exception about an AppWrapper until it is taken: the first one."""
@@ -451,10 +541,7 @@ class NodeLedger:
     def _leave_unplaced(self, uid: str, error: Exception) -> None:
         """Hold no places for an AppWrapper, because its placement raised this exception."""
         self.note_failure(uid, error)
-        try:
-            self._release_places(uid)
-        except Exception as another:  # noqa: BLE001  # it keeps the places that it has
-            self.note_failure(uid, another)
+        self._release_safely(uid)
         self._unplaced[uid] = None
 
     def _hold_planned(self, uid: str, gang: Gang) -> Unbound:
@@ -526,19 +613,28 @@ class NodeLedger:
         )
 
     def _hold_elsewhere(self, uid: str, gang: Gang, rest: Unbound) -> None:
-        """Hold places on any nodes, on trust also on potential ones, for the pods without a planned one, if all fit."""
-        others: list[Held] = []
+        """Hold places on any nodes, on trust also on potential ones, for the pods without a planned one, if all fit.
+
+        Once the steps are used up, gangs of several pod sets wait for their search: it may be long.
+        """
         if any(rest.missing):
+            if self._steps_left <= 0 and len(gang.pod_sets) > 1:
+                self._unplaced.setdefault(uid)
+                self._untried[uid] = None
+                return
+            self._unplaced.pop(uid, None)
+            self._untried.pop(uid, None)
             pod_sets = self._apart_from_others(uid, gang, rest)
-            others = self._anywhere(pod_sets, rest, self._rows.traits)
+            others = self._anywhere(uid, pod_sets, rest, self._rows.traits)
             if not others and uid in self._on_trust:
-                others = self._anywhere(pod_sets, rest, self._rows.all_traits)
-        for each in others:
-            self._hold(uid, each)
-        if any(rest.missing) and not others:
-            self._unplaced[uid] = None
+                others = self._anywhere(uid, pod_sets, rest, self._rows.all_traits)
+            for each in others:
+                self._hold(uid, each)
+            if not others:
+                self._unplaced[uid] = None
         else:
             self._unplaced.pop(uid, None)
+            self._untried.pop(uid, None)
 
     def _fitting(self, node: str, requests: Resources, pods: int) -> int:
         """How many of `pods` pods fit on a node beside all that is there and held."""
@@ -558,11 +654,15 @@ class NodeLedger:
             topology, (self._rows.states[name].node for name in nodes if name in self._rows.states)
         )
 
-    def _anywhere(self, pod_sets: Sequence[PodSet], rest: Unbound, traits: Traits) -> list[Held]:
+    def _anywhere(self, uid: str, pod_sets: Sequence[PodSet], rest: Unbound, traits: Traits) -> list[Held]:
         """Places for the pods that are missing, with their templates; none if they do not all fit."""
         room, rows = self._rows.free_room(), self._rows.rows
         present = [{rows[node]: pods for node, pods in each.items() if node in rows} for each in rest.present]
-        found = place(pod_sets, room, traits, Rest(rest.missing, present))
+        share, tally = self._shares[uid], Tally()
+        found = place(pod_sets, room, traits, Rest(rest.missing, present), tally, share.steps)
+        self._steps_left -= tally.steps * (1 + len(rows) // _NODES)
+        if isinstance(found, Unplaceable) and found.undecided:
+            share.steps = min(2 * share.steps, MOST_STEPS_IN_ALL)
         if isinstance(found, Unplaceable):
             return []
         return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -13,6 +13,9 @@ from dispatcher.core.model.gangs.growth import PodShape
 from dispatcher.core.model.gangs.pod_terms import PodSort
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
+
+FEWEST_STEPS: Final = 256
+"""Steps of a first search for places: some tens of milliseconds. Each that ends there has twice the steps next time."""
 
 
 class Held(NamedTuple):
@@ -35,7 +38,8 @@ class PlaceShare(Struct):
     """One AppWrapper: its gang and assignment while it is active, its places, its bound pods.
 
     `growth` is charged beside the demand of the gang; `starting` are the unbound pods by shape, beyond it too.
-    `number` is greater than that of each active AppWrapper that was reserved before.
+    `number` is greater than that of each active AppWrapper that was reserved before. `steps` bound the next search for
+    places that are not planned.
     """
 
     gang: Gang | None = None
@@ -46,6 +50,7 @@ class PlaceShare(Struct):
     growth: Resources = NOTHING
     starting: Counter[PodShape] = field(default_factory=Counter)
     number: int = 0
+    steps: int = FEWEST_STEPS
 
     @property
     def to_place(self) -> Gang | None:

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from dispatcher.core.model.gangs.gang import PodSet
 from dispatcher.core.scheduling.placement.node_room import Room
 from dispatcher.core.scheduling.placement.node_traits import Amounts, Traits
-from dispatcher.core.scheduling.placement.placement_bounds import Tally, Work
+from dispatcher.core.scheduling.placement.placement_bounds import MOST_STEPS_IN_ALL, Tally, Work
 from dispatcher.core.scheduling.placement.placement_orders import allowed, placed_by_orders
 from dispatcher.core.scheduling.placement.placement_search import placed_by_search
 from dispatcher.core.scheduling.placement.wanted_pods import Wanted, wanted_of
@@ -64,10 +64,11 @@ def place(
     traits: Traits,
     rest: Rest | None = None,
     tally: Tally | None = None,
+    most: int = MOST_STEPS_IN_ALL,
 ) -> Placement | Unplaceable:
     """The nodes for all pods at once, or why there are none; only for the `rest` of the pods if that is given.
 
-    The steps are added to the `tally`.
+    It ends after `most` steps. They are added to the `tally`.
     """
     sizes = [pod_set.count for pod_set in pod_sets] if rest is None else rest.counts
     wanted = wanted_of(pod_sets, sizes, traits, () if rest is None else rest.present)
@@ -78,7 +79,7 @@ def place(
         if total < each.count:
             return Unplaceable(each.index, total)
         alone.append(fitting)
-    work = Work(room.slots.size)
+    work = Work(room.slots.size, most)
     found = _placed(wanted, alone, room, traits, work) if wanted else {}
     if tally is not None:
         tally.steps += work.steps

@@ -28,13 +28,14 @@ class Tally(Struct):
 
 
 class Work(Struct):
-    """The work on one question: pod sets placed by orders, and steps of searches.
+    """The work on one question: pod sets placed by orders, and steps of searches, of each at most `most`.
 
     `is_cut` is true once a bound has ended something that might have found a placement. So there may be one, even if
     none was found.
     """
 
     nodes: int
+    most: int = MOST_STEPS_IN_ALL
     ordered: int = 0
     searched: int = 0
     is_cut: bool = False
@@ -47,9 +48,9 @@ class Work(Struct):
     @property
     def may_order(self) -> bool:
         """True if one more order may be tried."""
-        return self.ordered * (1 + self.nodes // _NODES) < MOST_ORDERED
+        return self.ordered * (1 + self.nodes // _NODES) < min(self.most, MOST_ORDERED)
 
     @property
     def most_steps(self) -> int:
         """The steps that one more search may have."""
-        return min(MOST_STEPS, MOST_STEPS_IN_ALL - self.searched)
+        return min(MOST_STEPS, self.most - self.searched)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dispatcher.core.model.clusters.nodes import Node, Taint, Toleration
 from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet, Spread
@@ -23,6 +23,7 @@ from dispatcher.core.scheduling.placement import placement
 from dispatcher.core.scheduling.placement.node_room import Room
 from dispatcher.core.scheduling.placement.node_traits import Traits
 from dispatcher.core.scheduling.placement.placement import Placement, Rest, Unplaceable
+from dispatcher.core.scheduling.placement.placement_bounds import Tally
 
 NODE_NAMES = st.sampled_from(["n1", "n2", "n3"])
 APPWRAPPERS = st.sampled_from(["a", "b", "c"])
@@ -59,11 +60,26 @@ class NodesUnderEvents(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.ledger = CapacityLedger(FitMode.NODE)
+        self.is_looked_at = True
         self.nodes: dict[str, Node] = {}
         self.active: dict[str, Gang] = {}
         self.bound: dict[str, Pod] = {}
         self.grown: dict[str, Counter[Resources]] = {}
         self.made = 0
+
+    @rule()
+    def nobody_looks_for_a_while(self) -> None:
+        """Events then come between the parts in which places are given."""
+        self.is_looked_at = False
+
+    @rule()
+    def somebody_looks(self) -> None:
+        self.is_looked_at = True
+
+    @rule(parts=st.integers(1, 6))
+    def some_parts_of_the_places_are_given(self, parts: int) -> None:
+        for _ in range(parts):
+            self.ledger.place_next()
 
     @rule(node=NODES)
     def a_node_is_there(self, node: Node) -> None:
@@ -144,6 +160,7 @@ class NodesUnderEvents(RuleBasedStateMachine):
         left.subtract(pod.requests for pod in self.bound.values() if pod.owner == uid)
         return left + self.grown.get(uid, Counter())
 
+    @precondition(lambda self: self.is_looked_at)
     @invariant()
     def every_unbound_pod_has_a_place_or_is_charged_to_the_cluster(self) -> None:
         uses = self.uses()
@@ -156,6 +173,7 @@ class NodesUnderEvents(RuleBasedStateMachine):
             assert held <= self.unbound(uid)
             assert beyond == sum((requests * pods for requests, pods in without.items()), start=NOTHING)
 
+    @precondition(lambda self: self.is_looked_at)
     @invariant()
     def places_are_on_usable_nodes_that_have_room_for_them(self) -> None:
         held: dict[str, Resources] = {}
@@ -171,6 +189,7 @@ class NodesUnderEvents(RuleBasedStateMachine):
             assert amounts.fits_in(node.allocatable - used)
             assert node.most_pods is None or pods[name] + len(there) <= node.most_pods
 
+    @precondition(lambda self: self.is_looked_at)
     @invariant()
     def without_the_gangs_only_the_pods_of_others_take_capacity(self) -> None:
         mine = self.ledger.snapshot().nodes
@@ -304,11 +323,11 @@ def raised(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
     errors: list[Exception] = [RecursionError("too deep")]
 
     def place(
-        pod_sets: Sequence[PodSet], room: Room, traits: Traits, rest: Rest | None = None
+        pod_sets: Sequence[PodSet], room: Room, traits: Traits, rest: Rest, tally: Tally, most: int
     ) -> Placement | Unplaceable:
         if errors and any(each.requests == TENANT for each in pod_sets):
             raise errors[0]
-        return placement.place(pod_sets, room, traits, rest)
+        return placement.place(pod_sets, room, traits, rest, tally, most)
 
     monkeypatch.setattr(node_ledger, "place", place)
     return errors
@@ -360,3 +379,95 @@ def test_lack_of_memory_is_not_the_fault_of_a_gang_and_the_next_snapshot_settles
     assert held(ledger, "honest") == ["n3"]
     assert held(ledger, "tenant") == ["n3"]
     assert ledger.take_failures() == []
+
+
+def test_parts_of_the_places_leave_nothing_to_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = CapacityLedger(FitMode.NODE)
+    for number in range(3):
+        ledger.set_node(Node(f"n{number}", Resources({"cpu": 8})))
+    ledger.snapshot()
+    for uid in ("a", "b"):
+        ledger.reserve(uid, gang_of([PodSet(2, Resources({"cpu": 2}))]), Assignment(((("n0", 2),),)))
+    ledger.reserve("c", gang_of([PodSet(1, Resources({"cpu": 3}))]), Assignment(((("n0", 1),),)))
+    parts = 0
+    while ledger.place_next():
+        parts += 1
+    assert parts >= 3 * 3
+    monkeypatch.setattr(node_ledger, "place", lambda *_: pytest.fail("a place was sought again"))
+    assert [held(ledger, uid) for uid in "abc"] == [["n0"], ["n0"], ["n1"]]
+
+
+def test_one_that_asks_between_two_parts_sees_all_places() -> None:
+    ledger = CapacityLedger(FitMode.NODE)
+    ledger.set_node(Node("n0", Resources({"cpu": 8})))
+    gang = gang_of([PodSet(2, Resources({"cpu": 2}))])
+    ledger.reserve("a", gang, Assignment(((("n0", 2),),)))
+    ledger.snapshot()
+    ledger.set_pod(Pod("p", Resources({"cpu": 1}), "n0", PodPhase.RUNNING, owner="a"))
+    for _ in range(2):
+        assert ledger.place_next()
+    assert ledger.nodes_with("a") == {"0.": frozenset({"n0"})}
+
+
+# -----------------------------------------------------------------------------------------------------------
+# Gangs whose places need a long search take a bounded number of steps in each snapshot, in turns.
+
+
+SIZES = [*[2, 4, 6, 8] * 15, 2]
+"""Requests of pods, even amounts, that fill three nodes of an odd amount by their sum and by no placement."""
+
+
+def crowded_out(gangs: int) -> CapacityLedger:
+    """Gangs without places: plain pods have taken their nodes."""
+    each = -(-sum(SIZES) // 3) | 1
+    gang = gang_of([PodSet(1, Resources({"cpu": cpu}), path=str(n)) for n, cpu in enumerate(SIZES)])
+    ledger = CapacityLedger(FitMode.NODE)
+    for name in ("n1", "n2", "n3"):
+        ledger.set_node(Node(name, Resources({"cpu": 2**20})))
+    ledger.snapshot()
+    for number in range(gangs):
+        found = fit(gang, ledger.snapshot())
+        assert isinstance(found, Assignment)
+        ledger.reserve(f"gang-{number}", gang, found)
+    for name in ("n1", "n2", "n3"):
+        ledger.set_pod(Pod(f"plain-{name}", Resources({"cpu": 2**20 - each}), name, PodPhase.RUNNING))
+    return ledger
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The steps of each search for places of a ledger."""
+    found: list[int] = []
+
+    def place(
+        pod_sets: Sequence[PodSet], room: Room, traits: Traits, rest: Rest, tally: Tally, most: int
+    ) -> Placement | Unplaceable:
+        answer = placement.place(pod_sets, room, traits, rest, tally, most)
+        found.append(tally.steps)
+        return answer
+
+    monkeypatch.setattr(node_ledger, "place", place)
+    return found
+
+
+def test_steps_of_a_snapshot_do_not_grow_with_the_gangs_whose_search_is_long(searched: list[int]) -> None:
+    ledger = crowded_out(40)
+    for turn in range(4):
+        searched.clear()
+        ledger.set_pod(Pod(f"other-{turn}", Resources({"memory": 1}), "n1", PodPhase.RUNNING))
+        snapshot = ledger.snapshot()
+        assert 0 < sum(searched[:-1]) <= node_ledger.MOST_STEPS_OF_SNAPSHOT
+        assert len(searched) < 40
+        assert snapshot.free_for(None)["cpu"] < 0  # what has no place is charged
+
+
+def test_each_gang_without_places_gets_them_in_its_turn(searched: list[int]) -> None:
+    ledger = crowded_out(40)
+    ledger.snapshot()
+    ledger.set_node(Node("n4", Resources({"cpu": 2**20})))
+    turns = 0
+    while any(not held(ledger, f"gang-{number}") for number in range(40)):
+        assert searched, "a snapshot searched for nothing"
+        searched.clear()
+        turns += 1
+    assert turns <= 40

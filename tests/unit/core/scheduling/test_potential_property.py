@@ -6,7 +6,7 @@ from collections import Counter
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dispatcher.core.model.clusters.nodes import HOSTNAME, Node, Taint
 from dispatcher.core.model.clusters.potential import PotentialPool, is_potential, pool_of
@@ -62,10 +62,25 @@ class PoolsUnderEvents(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.ledger = CapacityLedger(FitMode.NODE)
+        self.is_looked_at = True
         self.pools: tuple[PotentialPool, ...] = ()
         self.nodes: dict[str, Node] = {}
         self.active: dict[str, tuple[Gang, Assignment]] = {}
         self.pods: dict[str, Pod] = {}
+
+    @rule()
+    def nobody_looks_for_a_while(self) -> None:
+        """Events then come between the parts in which places are given."""
+        self.is_looked_at = False
+
+    @rule()
+    def somebody_looks(self) -> None:
+        self.is_looked_at = True
+
+    @rule(parts=st.integers(1, 6))
+    def some_parts_of_the_places_are_given(self, parts: int) -> None:
+        for _ in range(parts):
+            self.ledger.place_next()
 
     @rule(pools=POOLS)
     def pools_are_declared(self, pools: tuple[PotentialPool, ...]) -> None:
@@ -125,6 +140,7 @@ class PoolsUnderEvents(RuleBasedStateMachine):
             if data.draw(st.booleans()):
                 self.ledger.snapshot()
 
+    @precondition(lambda self: self.is_looked_at)
     @invariant()
     def a_pool_never_has_more_nodes_than_its_maximum(self) -> None:
         nodes = self.ledger.snapshot().nodes
@@ -142,6 +158,7 @@ class PoolsUnderEvents(RuleBasedStateMachine):
             }
             assert count <= max(pool.count(len(there)), len(held))
 
+    @precondition(lambda self: self.is_looked_at)
     @invariant()
     def places_are_there_and_only_gangs_on_trust_have_potential_ones(self) -> None:
         nodes = self.ledger.snapshot().nodes
@@ -160,6 +177,7 @@ class PoolsUnderEvents(RuleBasedStateMachine):
                 assert self.nodes[name].usable
                 assert amounts.fits_in(self.nodes[name].allocatable - sum(bound, start=NOTHING))
 
+    @precondition(lambda self: self.is_looked_at)
     @invariant()
     def a_new_fit_takes_only_what_no_gang_holds(self) -> None:
         there = self.ledger.snapshot()
