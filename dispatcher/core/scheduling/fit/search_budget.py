@@ -20,6 +20,7 @@ Growth: O(1) for each class of gangs that is decided.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -39,6 +40,8 @@ MOST_STEPS_OF_CYCLE: Final = 60_000
 """Steps of all searches of one cycle, some seconds. The last question of each namespace may go beyond it."""
 QUESTION: Final = MOST_ORDERED + MOST_STEPS_IN_ALL
 """The most steps of one question, which a decision of unknown cost is counted with until it is made."""
+STEPS_OF_SHARE: Final = 2000
+"""Steps for the gangs of one namespace in one pass beside the cycle; its last question may go beyond them."""
 STEPS_OF_TRIAL: Final = 5
 """Steps that one step of a search for victims counts as: it takes about a tenth of a millisecond."""
 CHEAP: Final = 20
@@ -187,6 +190,27 @@ class SearchBudget:
             self._spent[namespace] = self._spent.get(namespace, 0) + steps
         else:
             self._spent_by_others += steps
+
+
+class SearchShares:
+    """The steps of one pass beside the cycle that asks about many gangs in turn: each namespace has a share of them.
+
+    Gangs beyond it are not asked about: to such a pass they are not there, as the cycle's budget leaves them out, too.
+    Otherwise the gangs of one tenant could keep all others from being decided. Gangs that need no search always are.
+    """
+
+    def __init__(self) -> None:
+        self._spent: Counter[str] = Counter()
+
+    def admits(self, record: Record) -> bool:
+        """True if a gang is to be asked about."""
+        if not may_need_search(record.gang):
+            return True
+        return self._spent[record.namespace] < STEPS_OF_SHARE and self._spent.total() < MOST_STEPS_OF_CYCLE
+
+    def spend(self, record: Record, steps: int) -> None:
+        """Count the steps of the questions about a gang."""
+        self._spent[record.namespace] += steps
 
 
 def _counted(steps: int) -> int:

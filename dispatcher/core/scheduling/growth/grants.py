@@ -81,6 +81,7 @@ from dispatcher.core.scheduling.fit.refused import (
     short_of_room,
     short_when_empty,
 )
+from dispatcher.core.scheduling.fit.search_budget import SearchShares
 from dispatcher.core.scheduling.growth.growth_turns import Hosts, asked_at, growth_turns
 from dispatcher.core.scheduling.growth.waiting_gangs import ONE_QUEUE, WaitingGangs
 from dispatcher.core.scheduling.sharing.division import Shares, divide_all_in_steps
@@ -414,14 +415,22 @@ class _GrantCycle:
         self._promise()
 
     def find_first(self, growing: Iterable[Record]) -> Steps[None]:
-        """Find the gangs of all queues that growth in these clusters may not pass; to be run before `decide`."""
+        """Find the gangs of all queues that growth in these clusters may not pass; to be run before `decide`.
+
+        A gang whose namespace has used up its share of steps is passed.
+        """
+        shares = SearchShares()
         waiting = sorted(self._facts.waiting.for_room.values(), key=_by_age)
         behind = (each for each in growing if not goes_first(each, self._facts.forest))
         for name in {each.attempt.cluster: None for each in behind if each.attempt}:
             self._first[name] = None
-            for record in waiting:
+            room = self._rooms[name]
+            for record in filter(shares.admits, waiting):
                 yield
-                if self._may_take(record, self._rooms[name]):
+                before = room.snapshot.capacity.searched
+                is_first = self._may_take(record, room)
+                shares.spend(record, room.snapshot.capacity.searched - before)
+                if is_first:
                     self._first[name] = record
                     break
 

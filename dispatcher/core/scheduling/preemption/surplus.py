@@ -30,6 +30,7 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot, rejection, required
 from dispatcher.core.scheduling.fit.cluster_room import ClusterRoom
+from dispatcher.core.scheduling.fit.search_budget import SearchShares
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Part, leaving_by_cluster
 
 
@@ -198,14 +199,21 @@ def awaited_room(
     """The uids of the AppWrappers with unused growth, all of one cluster, without which a waiting gang has room there.
 
     For a hub without declared queues, where no gang is promised what leaves. The snapshots are `split` for these gangs;
-    it changes them.
+    it changes them. Gangs whose namespace has used up its share of steps are not asked about.
     """
     leaving = leaving_by_cluster(gang for gang in gangs if gang.is_unused)
     rooms = [ClusterRoom(snapshots[name], unused) for name, unused in leaving.items() if name in snapshots]
-    for gang, requirements in dict.fromkeys(record.shape for record in waiting) if rooms else ():
-        counting = required(requirements, snapshots)
+    shares = SearchShares()
+    by_shape = {record.shape: record for record in waiting} if rooms else {}
+    for record in filter(shares.admits, by_shape.values()):
+        counting = required(record.requirements, snapshots)
         for room in rooms:
-            if rejection(counting, room.snapshot) is None and isinstance(room.fit_later(gang), Assignment):
+            before = room.snapshot.capacity.searched
+            has_room = rejection(counting, room.snapshot) is None and isinstance(
+                room.fit_later(record.gang), Assignment
+            )
+            shares.spend(record, room.snapshot.capacity.searched - before)
+            if has_room:
                 return frozenset(
                     each.record.uid for each in gangs if each.is_unused and each.cluster == room.name
                 )

@@ -13,6 +13,7 @@ from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model import incremental
 from dispatcher.core.model.clusters.nodes import HOSTNAME, Node
 from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.gangs.growth import GatedPod
 from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.forest import Forest
@@ -21,13 +22,24 @@ from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, 
 from dispatcher.core.scheduling.cycle.cycle import Drained, QueueOutcome, outcomes_of
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, NotEvaluated, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
+from dispatcher.core.scheduling.fit import search_budget
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.fit.search_budget import CHEAP, SearchBudget
+from dispatcher.core.scheduling.fit.search_budget import (
+    CHEAP,
+    MOST_STEPS_OF_CYCLE,
+    STEPS_OF_SHARE,
+    SearchBudget,
+    SearchShares,
+)
+from dispatcher.core.scheduling.growth.grants import GrantFacts, Growing, decide_in_steps
+from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
+from dispatcher.core.scheduling.preemption.surplus import UNUSED, awaited_room
 from dispatcher.core.scheduling.queued.pending_queue import Changes
 from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Part, active_gang
 from tests.builders import at, attempt_of, make_record
 from tests.one_queue import OneQueue
+from tests.unit.core.scheduling.test_grants import CPU, ray
 
 QUESTION = 100
 MOST = 4 * QUESTION
@@ -433,3 +445,75 @@ def test_gangs_that_need_a_search_are_in_a_class_of_their_namespace(
     queued = QueuedGangs.of(records, at(0), Forest.undeclared())
     incremental.run(queued.follow({}, at(0)))
     assert len(list(queued.classes())) == classes
+
+
+# --- passes beside the cycle -------------------------------------------------------------------------------------
+
+
+COSTLY: Final = 40
+"""Gangs of one tenant whose searches together take many times the steps of its share."""
+
+
+def flood() -> list[Record]:
+    """Gangs of pods of which no three fit on one node, 49 on 24 nodes: that needs a search each."""
+    sizes = range(334, 334 + 48)
+    return [
+        record_of("tenant", number, gang_of(*sizes, 334 + number), enqueue_seq=number + 1)
+        for number in range(COSTLY)
+    ]
+
+
+def of_24_nodes() -> dict[str, ClusterSnapshot]:
+    ledger = CapacityLedger(FitMode.NODE)
+    for number in range(24):
+        name = f"n{number}"
+        ledger.set_node(Node(name, Resources({"cpu": 1000}), labels={HOSTNAME: name}))
+    return {"hub": ClusterSnapshot("hub", ledger.snapshot())}
+
+
+def test_namespace_has_a_share_of_the_steps_of_a_pass_beside_the_cycle() -> None:
+    shares, (costly, other, *_) = SearchShares(), flood()
+    assert shares.admits(costly)
+    shares.spend(costly, STEPS_OF_SHARE)
+    assert not shares.admits(other)
+    assert shares.admits(record_of("tenant", gang=gang_of(1)))
+    assert shares.admits(record_of("team-b", gang=other.gang))
+    for number in range(MOST_STEPS_OF_CYCLE // STEPS_OF_SHARE):
+        shares.spend(record_of(f"team-{number}"), STEPS_OF_SHARE)
+    assert not shares.admits(record_of("team-c", gang=other.gang))
+
+
+def test_costly_gangs_of_one_namespace_do_not_keep_unused_growth_from_a_gang_of_another() -> None:
+    unused = ActiveGang(
+        make_record(phase=Phase.RUNNING, name="grown"),
+        "hub",
+        at(1),
+        part=Part(Resources(), Resources({"cpu": 1}), UNUSED),
+        is_leaving=True,
+    )
+    snapshots = of_24_nodes()
+    assert incremental.run(awaited_room([unused], flood(), snapshots)) == frozenset()
+    assert snapshots["hub"].capacity.searched <= STEPS_OF_SHARE + search_budget.QUESTION
+    honest = record_of("team-b", gang=gang_of(1000), enqueue_seq=COSTLY + 1)
+    found = incremental.run(awaited_room([unused], [*flood(), honest], of_24_nodes()))
+    assert found == {unused.record.uid}
+
+
+def test_costly_gangs_of_one_namespace_do_not_hide_an_old_gang_of_another_from_growth() -> None:
+    created = f"{at(100):%Y-%m-%dT%H:%M:%SZ}"
+    growing = Growing(
+        replace(ray("a"), queue="of-ray"), CPU * 2, [GatedPod("default", "p", "u", CPU, created)]
+    )
+    honest = record_of("team-b", gang=gang_of(*[1000] * 24), enqueue_seq=COSTLY + 1)
+
+    def granted(waiting: list[Record], snapshots: dict[str, ClusterSnapshot]) -> int:
+        forest = Forest.of([Queue("default"), Queue("of-ray")])
+        found = incremental.run(WaitingGangs.of(waiting, forest, at(200)))
+        assert len(found.for_room) == len(waiting)
+        facts = GrantFacts(forest, (), found, at(200))
+        return sum(len(each.pods) for each in incremental.run(decide_in_steps([growing], facts, snapshots)))
+
+    snapshots = of_24_nodes()
+    assert granted(flood(), snapshots) == 1
+    assert snapshots["hub"].capacity.searched <= STEPS_OF_SHARE + search_budget.QUESTION
+    assert granted([*flood(), honest], of_24_nodes()) == 0
