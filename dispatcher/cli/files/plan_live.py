@@ -3,7 +3,8 @@
 The queues are judged as the leader judges them (`SchedulingRules.with_declared`). An AppWrapper that the leader knows
 keeps its record with the demand that it was charged with, and follows what its user may change as the leader follows it
 (`core.intake.proposal.applied`): an API server changes nothing else of it. Others are new, with the defaults of pods
-that the leader counts. The snapshot has no specs, so demands are compared to find out whether a file wraps others.
+that the leader counts. The snapshot has no specs, so kinds and demands are compared to find out whether a file wraps
+others.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ SUSPENDED: Final = "Suspended, and not planned before it is resumed"
 ENDED: Final = "Ended already, and not planned again"
 ANEW: Final = "Planned as deleted and submitted anew, because kubectl apply changes no wrapped objects"
 CHARGED: Final = (
-    "Planned with the demand of the submission, as requests or defaults of pods have changed since"
+    "Planned with the demand of the submission, because defaults of pods have changed since, "
+    "or the file has other requests, which kubectl apply refuses"
 )
 NO_LABELS: Final = (
     "No queue has selected namespaces until now, so the snapshot lacks labels of theirs: "
@@ -142,7 +144,9 @@ def _applied_to(
     if record is None:
         return _Applied(new=today)
     is_as_today = record.gang == today.proposal.record.gang
-    if not (record.holds_capacity or is_as_today or may_be_charge_of(record.gang, written.proposal, rules)):
+    has_kinds = record.requirements.kinds == today.proposal.record.requirements.kinds
+    may_be_same = has_kinds and (is_as_today or may_be_charge_of(record.gang, written.proposal, rules))
+    if not (record.holds_capacity or may_be_same):
         return _Applied(new=today, why=ANEW)
     after = _followed(record, written.proposal, rules, snapshot.world.now)
     if after.phase is not Phase.QUEUED:

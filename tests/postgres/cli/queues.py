@@ -14,6 +14,7 @@ from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.clusters.nodes import Node, Taint
 from dispatcher.core.model.gangs.gang import Assignment
 from dispatcher.core.model.records.record import Change, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
 from dispatcher.core.scheduling.explain.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
@@ -113,6 +114,7 @@ def _submitted(uid: str, namespace: str, name: str, at: datetime, cpu: int, **fi
         created_at=at,
         spec=b'{"resources": {}}',
         spec_hash="hash",
+        requirements=ClusterRequirements(namespace=namespace, kinds=frozenset({("v1", "Pod")})),
     )
     change = first_changes.submit(submission, make_gang(cpu=1000 * cpu), at)
     return replace(change, after=replace(change.after, **fields))

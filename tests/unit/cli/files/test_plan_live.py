@@ -22,6 +22,7 @@ from dispatcher.cli.files.plan_live import (
 from dispatcher.core.kinds.pods.pod_defaults import DefaultsSurvey
 from dispatcher.core.model.records.pending_reasons import NOT_CONNECTED
 from dispatcher.core.model.records.record import Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import Access, Queue, Quota
 from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed
@@ -42,8 +43,9 @@ from tests.unit.core.scheduling.test_applied_queues import LAST, RESEARCH, VISIO
 
 Json = dict[str, Any]
 
+A_POD = ClusterRequirements(kinds=frozenset({("v1", "Pod")}))
 RUNS = make_record(Phase.RUNNING, name="r", uid="r", queue="default", gang=make_gang(cpu=3000))
-WAITS = make_record(name="w", uid="w", namespace="team-a", gang=make_gang(cpu=9000))
+WAITS = make_record(name="w", uid="w", namespace="team-a", gang=make_gang(cpu=9000), requirements=A_POD)
 
 
 def snapshot(*clusters: str, queues: tuple[Queue, ...] = ()) -> Snapshot:
@@ -268,6 +270,16 @@ def test_gang_with_other_objects_is_planned_as_a_new_one(capsys: pytest.CaptureF
     assert capsys.readouterr().err == f"{ANEW}: team-a/w.\n"
 
 
+@pytest.mark.parametrize("survey", [NO_DEFAULTS, of_memory("1Gi")], ids=["equal-demand", "default-is-new"])
+def test_gang_of_another_kind_is_planned_as_a_new_one(
+    survey: DefaultsSurvey, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_job = replace(STARVES, requirements=ClusterRequirements(kinds=frozenset({("batch/v1", "Job")})))
+    world = live_world_of(read(gang("w", "9")), surveyed(of_job, hub=survey), "")
+    assert [each.created_at for each in world.pending] == [NOW]
+    assert capsys.readouterr().err == f"{ANEW}: team-a/w.\n"
+
+
 @pytest.mark.parametrize(
     ("record", "spec", "said"),
     [
@@ -314,7 +326,7 @@ def test_gang_that_was_deleted_is_a_new_one() -> None:
 
 
 def test_gang_that_is_resumed_is_planned_by_its_age() -> None:
-    held = make_record(Phase.SUSPENDED, name="s", uid="s", namespace="team-a", created_at=at(-9000))
+    held = replace(WAITS, phase=Phase.SUSPENDED, name="s", uid="s", gang=make_gang(), created_at=at(-9000))
     world = live_world_of(read(gang("s")), live(SchedulingRules(), held), "")
     assert outcomes(world) == {"s": "hub"}
     assert [each.uid for each in world.pending] == ["s"]
@@ -334,7 +346,7 @@ def test_gang_keeps_its_approvals_and_awaits_those_that_its_queues_name_now() ->
 
 
 def test_gang_that_is_resumed_awaits_approvals_which_nothing_says_it_has() -> None:
-    held = make_record(Phase.SUSPENDED, name="s", uid="s", namespace="team-a", queue="gate")
+    held = replace(WAITS, phase=Phase.SUSPENDED, name="s", uid="s", gang=make_gang(), queue="gate")
     rules = Leader(early(Queue("gate", approvals=("window",))), access=Access.OPEN).rules
     world = live_world_of(read(gang("s", queue="gate")), live(rules, held), "")
     assert [each.pending.approvals for each in world.lacking_approvals()] == [("window",)]
