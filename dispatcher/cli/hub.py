@@ -26,6 +26,7 @@ from dispatcher.api.names import (
     WORKLOAD_GROUP,
 )
 from dispatcher.api.spec_errors import one_line
+from dispatcher.api.syntax import MOST_COMPARED
 from dispatcher.cli.options import HubOptions
 from dispatcher.kube import paths
 from dispatcher.kube.api_calls import MERGE_PATCH
@@ -217,6 +218,14 @@ class Hub:
         """The list of all DispatchQueues, as the API server gives it, with the statuses that the leader writes."""
         with known_kind("DispatchQueues", _WITHOUT_QUEUES):
             return self.client.get(QUEUES_PATH)
+
+    def queue_names(self) -> list[str]:
+        """The names of DispatchQueues with which a misspelt one is compared, as far as they may be listed."""
+        try:
+            page = self.client.get(QUEUES_PATH, {"limit": str(MOST_COMPARED)})
+        except errors.ClusterError:
+            return []
+        return [each["metadata"]["name"] for each in page.get("items") or ()]
 
     def reach(self, cluster: str) -> UserClient | None:
         """A client of a cluster; None if the kubeconfig has no context of its name."""

@@ -212,7 +212,7 @@ def _explain_from_status(
     at: HubOptions, selector: str, name: str, namespace: str, output: Output | None, *, everywhere: bool
 ) -> None:
     from dispatcher.cli.screens.appwrapper_status import AppWrapperStatus
-    from dispatcher.cli.screens.explanation import of_status
+    from dispatcher.cli.screens.explanation import missing_queue_in, of_status
 
     try:
         found = find_appwrappers(at, name, selector, namespace, everywhere=everywhere)
@@ -221,7 +221,16 @@ def _explain_from_status(
             raise
         raise CommandFailed(_beside_queue(at, name, namespace) or str(error)) from error
     now, is_wide = datetime.now(UTC), output is Output.WIDE
-    _show([of_status(AppWrapperStatus(each, now), is_wide=is_wide) for each in found], output)
+    statuses = [AppWrapperStatus(each, now) for each in found]
+    queues = _queue_names(at) if any(missing_queue_in(each.waiting) for each in statuses) else []
+    _show([of_status(each, queues, is_wide=is_wide) for each in statuses], output)
+
+
+def _queue_names(at: HubOptions) -> list[str]:
+    from dispatcher.cli.hub import Hub
+
+    with Hub(at) as hub:
+        return hub.queue_names()
 
 
 def _beside_queue(at: HubOptions, name: str, namespace: str) -> str:

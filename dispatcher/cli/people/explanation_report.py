@@ -18,6 +18,8 @@ from dispatcher.cli.screens.explanation import (
     Block,
     Document,
     does_not_go,
+    meant_queue,
+    missing_queue,
     rejections,
     would_be_dispatched,
 )
@@ -108,7 +110,7 @@ class Report(Struct, frozen=True):
             *author,
             self._place_in_queue(),
             self._start(),
-            "" if pending.clusters else pending.message,
+            "" if pending.clusters else pending.message + self._meant_queue(pending),
             warning and f"warning: {warning}",
         )
         kept = pending.clusters and pending.reservation
@@ -226,6 +228,10 @@ class Report(Struct, frozen=True):
         after = _neighbours("after", found.ahead, found.ahead[-_MOST_NEIGHBOURS:])
         before = _neighbours("before", found.behind, found.behind[:_MOST_NEIGHBOURS])
         return f"position {found.position} of {count} in the queue{after}{before}"
+
+    def _meant_queue(self, pending: Pending) -> str:
+        missing = missing_queue(pending.reason, pending.message, pending.queue)
+        return meant_queue(missing, (each.name for each in self.world.queues or ()))
 
     def _start(self) -> str:
         if start := self._estimated_start():

@@ -16,7 +16,7 @@ from msgspec import Struct
 from dispatcher.api.conditions import NAMESPACE_QUEUE_FULL
 from dispatcher.cli.hub import Found
 from dispatcher.cli.people.following import TimeIsUp, progress, states
-from dispatcher.cli.screens.explanation import position_of
+from dispatcher.cli.screens.explanation import missing_queue_in, position_of
 from dispatcher.core.model.records.pending_reasons import AWAITING_APPROVAL, NEEDS_ANOTHER_PLACE
 from dispatcher.core.model.records.record import Phase
 from dispatcher.core.status.phases import phase_in
@@ -49,11 +49,15 @@ class Outcome(StrEnum):
 
 
 class FirstDecision(Struct, frozen=True):
-    """A decision; `sentence` follows the name of the AppWrapper. It `is_whole` if no more is to come soon."""
+    """A decision; `sentence` follows the name of the AppWrapper. It `is_whole` if no more is to come soon.
+
+    The sentence ends with the `missing_queue`, if the decision is that there is no such queue.
+    """
 
     outcome: Outcome
     sentence: str
     is_whole: bool = True
+    missing_queue: str = ""
 
 
 def decision_in(appwrapper: Json) -> FirstDecision | None:
@@ -77,7 +81,8 @@ def _pending(waiting: Json) -> FirstDecision:
     reason, position = name_of(waiting.get("reason")), position_of(waiting)
     why = ": ".join(filter(None, (reason, text_of(waiting.get("message")))))
     if reason in NEEDS_ANOTHER_PLACE:
-        return FirstDecision(Outcome.IMPOSSIBLE, one_line(f"cannot run as it is: {why}"))
+        sentence, missing = one_line(f"cannot run as it is: {why}"), missing_queue_in(waiting)
+        return FirstDecision(Outcome.IMPOSSIBLE, sentence, missing_queue=missing)
     where = f"waits at position {position}" if position else "waits"
     is_whole = bool(position) or reason in _WITHOUT_POSITION
     return FirstDecision(Outcome.QUEUED, one_line(f"{where}: {why}"), is_whole)

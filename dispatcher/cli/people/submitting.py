@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, Final
 
 import click
@@ -15,6 +16,7 @@ from dispatcher.cli.files.unknown_fields import UnknownFields
 from dispatcher.cli.hub import Found, Hub
 from dispatcher.cli.people.first_decision import NOT_DECIDED, SECONDS, FirstDecision, Outcome, first_decision
 from dispatcher.cli.query import note
+from dispatcher.cli.screens.explanation import meant_queue
 from dispatcher.cli.screens.output import put
 from dispatcher.text import mapping_of, mappings_of, one_line
 
@@ -81,15 +83,15 @@ def say_decisions(hub: Hub, submitted: Sequence[Found], *, fails_if_never: bool)
 
     Exits with 1 if one failed or was deleted, and with 4 if `fails_if_never` and one can never run as it is.
     """
-    ends = time.monotonic() + SECONDS
-    outcomes = [_say_decision(hub, each, ends) for each in submitted]
+    ends, queues = time.monotonic() + SECONDS, cache(hub.queue_names)
+    outcomes = [_say_decision(hub, each, ends, queues) for each in submitted]
     if fails_if_never and not {Outcome.IMPOSSIBLE, Outcome.FAILED}.isdisjoint(outcomes):
         raise click.exceptions.Exit(IS_IMPOSSIBLE)
     if Outcome.FAILED in outcomes:
         raise click.exceptions.Exit(1)
 
 
-def _say_decision(hub: Hub, found: Found, ends: float) -> Outcome:
+def _say_decision(hub: Hub, found: Found, ends: float, queues: Callable[[], Iterable[str]]) -> Outcome:
     try:
         decision = first_decision(hub.client, found, ends)
     except errors.ClusterError as error:
@@ -97,5 +99,6 @@ def _say_decision(hub: Hub, found: Found, ends: float) -> Outcome:
         return Outcome.QUEUED
     if decision is None:
         decision = FirstDecision(Outcome.QUEUED, NOT_DECIDED.format(SECONDS, found.key))
-    put(f"{found.key} {decision.sentence}", None)
+    meant = meant_queue(decision.missing_queue, queues()) if decision.missing_queue else ""
+    put(f"{found.key} {decision.sentence}{meant}", None)
     return decision.outcome

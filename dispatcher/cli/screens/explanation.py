@@ -16,6 +16,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from dispatcher.api.conditions import ConditionType
+from dispatcher.api.syntax import most_similar
 from dispatcher.cli.screens.appwrapper_status import OUTSIDE, AppWrapperStatus
 from dispatcher.cli.screens.output import UNKNOWN, text
 from dispatcher.cli.screens.tables import Heading, folded, state_in_words, table
@@ -24,6 +25,7 @@ from dispatcher.core.model.records.pending_reasons import (
     AWAITING_APPROVAL,
     IN_NO_QUEUE,
     LACKS_QUOTA,
+    QUEUE_NOT_FOUND,
     TOO_LARGE,
 )
 from dispatcher.store.readers.reports import Description
@@ -116,8 +118,28 @@ def would_be_dispatched(changes: Sequence[str]) -> Block:
     return Block(below=("It would be dispatched", *(f"  {each}" for each in changes)) if changes else ())
 
 
-def of_status(status: AppWrapperStatus, *, is_wide: bool = False) -> Document:
-    """The explanation of an AppWrapper by its status; tables have exact times in wide output."""
+def missing_queue(reason: str, message: str, queue: str) -> str:
+    """The queue that a pending reason says is not there; empty for one that was deleted or is not valid."""
+    # As `core.queues.forest` writes it.
+    return queue if reason == QUEUE_NOT_FOUND and message == f"there is no queue {queue}" else ""
+
+
+def missing_queue_in(waiting: Json) -> str:
+    """The same for a pending reason in a status."""
+    return missing_queue(*(text_of(waiting.get(field)) for field in ("reason", "message", "queue")))
+
+
+def meant_queue(missing: str, known: Iterable[str]) -> str:
+    """The end of the sentence about a missing queue, with the most similar one of the `known`; empty without any."""
+    similar = most_similar(missing, sorted(known)) if missing else ""
+    return f"; did you mean {similar}?" if similar else ""
+
+
+def of_status(status: AppWrapperStatus, queues: Iterable[str] = (), *, is_wide: bool = False) -> Document:
+    """The explanation of an AppWrapper by its status; tables have exact times in wide output.
+
+    `queues` are the names of queues, one of which may be meant by the name of a missing one.
+    """
     waiting, metadata = status.waiting, status.metadata
     known = {
         "name": metadata["name"],
@@ -151,11 +173,12 @@ def of_status(status: AppWrapperStatus, *, is_wide: bool = False) -> Document:
     if not waiting:
         return Document(value, f"{status.key} is Queued: no scheduling cycle has evaluated it yet.")
     clusters, quota, unknown = rejections_in(waiting), quota_of(waiting), _unknown_fields(status)
+    missing = missing_queue_in(waiting)
     preempting = ", ".join(map(name_of, waiting.get("preempting") or ()))
     facts = (
         _place(waiting),
         "" if waiting.get("reason") in _ABOUT_THE_START else f"estimated start {estimate_of(waiting)}",
-        "" if clusters.rows else text_of(waiting.get("message")),
+        "" if clusters.rows else text_of(waiting.get("message")) + meant_queue(missing, queues),
         quota and f"queue {name_of(waiting.get('queue'))}: {quota}",
         unknown and f"warning: {unknown}",
         preempting and f"preempting {preempting}",

@@ -201,6 +201,17 @@ def test_gang_that_its_queue_does_not_take_waits_for_the_queue(
 
 
 @pytest.mark.parametrize(
+    ("queue", "said"),
+    [
+        ("stoped", "there is no queue stoped; did you mean stopped?"),
+        ("lost", "there is no queue lost"),
+    ],
+)
+def test_queue_that_is_probably_meant_is_named(queue: str, said: str) -> None:
+    assert render(report(queue, 1).document(), None).splitlines()[2] == f"  {said}"
+
+
+@pytest.mark.parametrize(
     ("ran", "expected", "limit", "end", "shown"),
     [
         (60, 600, 0, 600, "in 9m"),

@@ -226,6 +226,45 @@ async def test_submit_prints_the_first_decision(
     assert ran == Ran(code if flags else int(failed), f"team-a/train submitted\nteam-a/train {said}\n")
 
 
+MISSPELT_QUEUE = waits("QueueNotFound", "there is no queue vison", queue="vison")
+QUEUES = "/apis/dispatcher.codeflare.dev/v1alpha1/dispatchqueues"
+
+
+@pytest.mark.parametrize(
+    ("queues", "hint"),
+    [
+        (answer({"items": [{"metadata": {"name": "speech"}}, {"metadata": {"name": "vision"}}]}), "vision"),
+        (answer({"items": [{"metadata": {"name": "speech"}}]}), ""),
+        (refusal(403, "Forbidden", "dispatchqueues is forbidden"), ""),
+        (refusal(404, "NotFound"), ""),
+        (refusal(500, "InternalError", "no etcd"), ""),
+    ],
+    ids=["similar", "no similar one", "not allowed", "not served", "error"],
+)
+async def test_submit_names_the_queue_that_is_meant_where_its_user_may_list_queues(
+    ask: Run, hub: FakeApiServer, queues: Reply, hint: str
+) -> None:
+    hub.on("POST", COLLECTION, answer(named("a"), status=201), answer(named("b"), status=201))
+    waiting = [{**MISSPELT_QUEUE, "metadata": named(name)["metadata"]} for name in "ab"]
+    hub.on(
+        "GET",
+        COLLECTION,
+        by_selector({name: (listed(each), never) for name, each in zip("ab", waiting, strict=True)}),
+    )
+    hub.on("GET", QUEUES, queues)
+
+    ran = await ask("submit", "-", stdin=yaml.safe_dump_all([named("a"), named("b")]))
+
+    said = "cannot run as it is: QueueNotFound: there is no queue vison"
+    meant = f"; did you mean {hint}?" if hint else ""
+    assert ran == Ran(
+        0,
+        f"team-a/a submitted\nteam-a/b submitted\nteam-a/a {said}{meant}\nteam-a/b {said}{meant}\n",
+    )
+    [asked] = hub.requests("GET", QUEUES)
+    assert dict(asked.query) == {"limit": "200"}
+
+
 async def test_submit_waits_for_the_position_no_longer_than_for_the_decision(
     ask: Run, hub: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

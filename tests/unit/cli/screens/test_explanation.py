@@ -247,6 +247,36 @@ async def test_plan_of_a_change_needs_the_snapshot_of_the_leader(ask: Run, asked
     assert f"{what} needs the leader's snapshot in the database: set DISPATCHER_DATABASE_URL" in ran.err
 
 
+QUEUES = "/apis/dispatcher.codeflare.dev/v1alpha1/dispatchqueues"
+ABSENT = "there is no queue vison"
+
+
+@pytest.mark.parametrize(
+    ("message", "may_list", "said", "looks"),
+    [
+        (ABSENT, True, f"{ABSENT}; did you mean vision?", True),
+        (ABSENT, False, ABSENT, True),
+        (f"{ABSENT}: none is declared, and a gang waits", True, None, False),
+        ("queue vison was deleted: declare it again, and its gangs go on", True, None, False),
+        ("queue vison is not valid: it has no parent", True, None, False),
+    ],
+    ids=["misspelt", "may not list queues", "none is declared", "deleted", "not valid"],
+)
+async def test_explain_names_the_queue_that_is_meant_where_its_user_may_list_queues(
+    ask: Run, hub: FakeApiServer, message: str, may_list: bool, said: str | None, looks: bool
+) -> None:
+    waits = pending(reason="QueueNotFound", message=message, queue="vison")
+    waits["metadata"] |= QUEUED["metadata"]
+    hub.on("GET", f"{COLLECTION}/train", answer(waits))
+    there = answer({"items": [{"metadata": {"name": "vision"}}]})
+    hub.on("GET", QUEUES, there if may_list else refusal(403, "Forbidden"))
+
+    ran = await ask("explain", "team-a/train")
+
+    assert (ran.code, ran.out.splitlines()[-1], ran.err) == (0, f"  {said or message}", "")
+    assert len(hub.requests("GET", QUEUES)) == looks
+
+
 async def test_uid_needs_the_database(ask: Run) -> None:
     ran = await ask("explain", "train", "--uid")
     assert (ran.code, "--uid needs the database: set" in ran.err) == (2, True)
