@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
 import subprocess
@@ -87,6 +88,7 @@ def alone(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
                 target = folder / file
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file.locate(), target)
+    compileall.compile_dir(folder, quiet=2)  # as pip and pipx do
     return folder
 
 
