@@ -34,8 +34,8 @@ _HEADINGS: Final = (
 """Only wide output has the last column."""
 _EXIT_CODES: Final = {
     0: "the demand of every object is known",
-    2: "the usage or the file of kinds is wrong, no object of the files makes pods, or the demand of an object\n"
-    "     cannot be derived; no table is printed",
+    2: "the usage or the file of kinds is wrong, no object of the files makes\n"
+    "     pods, or the demand of an object cannot be derived; no table is printed",
 }
 
 

@@ -66,6 +66,16 @@ def test_summary_of_each_command_fits_its_line(program: click.Group, path: list[
     assert (shown.exit_code, bool(summaries), "..." in summaries) == (0, True, False)
 
 
+@pytest.mark.parametrize("command", plugin_program.list_commands(click.Context(plugin_program)))
+def test_exit_codes_fit_a_terminal_of_80_columns(command: str) -> None:
+    """Examples are longer, because each is a line to copy."""
+    shown = CliRunner().invoke(plugin_program, [command, "--help"])
+
+    codes = shown.output.partition("Exit codes:\n")[2].splitlines()
+    assert codes
+    assert [each for each in codes if len(each) > 80] == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
