@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cluster.dispatch_queues import Declare
 from tests.cluster.manifests import appwrapper, changed, config_map, item, job
 from tests.cluster.world import World
 from tests.commands import Ran, Run, runner
@@ -115,6 +116,25 @@ async def test_plain_objects_are_queued_as_one_gang_and_a_misspelt_field_is_refu
     made = await world.get("AppWrapper", "train")
     assert made is not None
     assert made["spec"]["priority"] == 3
+
+
+async def test_queue_that_is_meant_is_named_to_users_who_may_list_queues(
+    world: World, declare: Declare, run: Run
+) -> None:
+    key, admin = f"{world.namespace}/train", ("--kubeconfig", str(world.plane.kubeconfig))
+    absent = "there is no queue vison"
+    await declare("vision")
+    await world.start_dispatcher()
+
+    asked = ("submit", "-", "-n", world.namespace, "--queue", "vison", *admin)
+    assert await run(*asked, stdin=yaml.safe_dump(job("train"))) == Ran(
+        0,
+        f"{key} submitted: Job/train\n"
+        f"{key} cannot run as it is: QueueNotFound: {absent}; did you mean vision?\n",
+    )
+    by_ada, by_admin = await run("explain", key), await run("explain", key, *admin)
+    assert (by_ada.code, by_ada.out.splitlines()[-1], by_ada.err) == (0, f"  {absent}", "")
+    assert by_admin.out.splitlines()[-1] == f"  {absent}; did you mean vision?"
 
 
 ROW = (
