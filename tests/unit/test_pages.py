@@ -37,6 +37,7 @@ ROW = re.compile(
     r"^\| ((?:MCAD|Create AppWrapper|kuttl|test/yaml|doc/usage)[^|]*?) \| (?:same|stronger)", re.MULTILINE
 )
 """What MCAD called a test that holds here; a case of kuttl's, or some; one file, or some."""
+MOST_WORDS_OF_README: Final = 900
 FOLDER = re.compile(r"kuttl |(?:test/yaml|doc/usage)[a-z/]*: ")
 """What stands before the names of cases and of files."""
 MCADS_TESTS = 30
@@ -339,3 +340,7 @@ async def test_commands_over_the_file_of_the_first_appwrapper_are_as_shown(
 
 def test_there_are_commands_over_the_file_of_the_first_appwrapper() -> None:
     assert len(OF_FILES) == 2
+
+
+def test_readme_is_read_in_some_minutes() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= MOST_WORDS_OF_README

@@ -1,4 +1,4 @@
-"""The commands with kubectl alone of README.md, "On the cluster you have", as they stand there; and their removal."""
+"""The commands with kubectl alone of docs/install.md, "A Postgres for a trial", as they stand; and their removal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from tests.cluster.members.identities import NAMESPACE
 pytestmark = pytest.mark.exhaustive
 
 SECTION = (
-    (CHECKOUT / "README.md").read_text().partition("## On the cluster you have")[2].partition("\n## ")[0]
+    (CHECKOUT / "docs/install.md")
+    .read_text()
+    .partition("### A Postgres for a trial")[2]
+    .partition("\n### ")[0]
 )
 
 
