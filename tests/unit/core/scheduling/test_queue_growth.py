@@ -49,7 +49,7 @@ def with_running(world: World, *running: RunningGang) -> World:
     return replace(world, running=running)
 
 
-@pytest.mark.parametrize("seeds", sweeps.spread(range(150), 50))
+@pytest.mark.parametrize("seeds", sweeps.spread(range(175), 75))
 def test_queues_are_charged_for_the_resources_a_gang_holds(seeds: range) -> None:
     """A victim that is queued again asks for less then, so in few worlds another gang is spared."""
     differing = preempting = 0
