@@ -450,7 +450,7 @@ def test_gangs_that_need_a_search_are_in_a_class_of_their_namespace(
 # --- passes beside the cycle -------------------------------------------------------------------------------------
 
 
-COSTLY: Final = 40
+FLOOD: Final = 40
 """Gangs of one tenant whose searches together take many times the steps of its share."""
 
 
@@ -459,7 +459,7 @@ def flood() -> list[Record]:
     sizes = range(334, 334 + 48)
     return [
         record_of("tenant", number, gang_of(*sizes, 334 + number), enqueue_seq=number + 1)
-        for number in range(COSTLY)
+        for number in range(FLOOD)
     ]
 
 
@@ -494,7 +494,7 @@ def test_costly_gangs_of_one_namespace_do_not_keep_unused_growth_from_a_gang_of_
     snapshots = of_24_nodes()
     assert incremental.run(awaited_room([unused], flood(), snapshots)) == frozenset()
     assert snapshots["hub"].capacity.searched <= STEPS_OF_SHARE + search_budget.QUESTION
-    honest = record_of("team-b", gang=gang_of(1000), enqueue_seq=COSTLY + 1)
+    honest = record_of("team-b", gang=gang_of(1000), enqueue_seq=FLOOD + 1)
     found = incremental.run(awaited_room([unused], [*flood(), honest], of_24_nodes()))
     assert found == {unused.record.uid}
 
@@ -504,7 +504,7 @@ def test_costly_gangs_of_one_namespace_do_not_hide_an_old_gang_of_another_from_g
     growing = Growing(
         replace(ray("a"), queue="of-ray"), CPU * 2, [GatedPod("default", "p", "u", CPU, created)]
     )
-    honest = record_of("team-b", gang=gang_of(*[1000] * 24), enqueue_seq=COSTLY + 1)
+    honest = record_of("team-b", gang=gang_of(*[1000] * 24), enqueue_seq=FLOOD + 1)
 
     def granted(waiting: list[Record], snapshots: dict[str, ClusterSnapshot]) -> int:
         forest = Forest.of([Queue("default"), Queue("of-ray")])
