@@ -200,7 +200,8 @@ class Trial:
         )
 
     async def _rest(self, seconds: float) -> dict[str, Written]:
-        """The writes of a time without submissions."""
+        """The writes of a time without submissions, once the missing pods of the warm-up are noted."""
+        await self._watcher.wait_until_pods_are_missed()
         deadline = time.monotonic() + STALLED_SECONDS
         before = await self._clusters.written()
         while True:

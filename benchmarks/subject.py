@@ -16,6 +16,7 @@ import orjson
 
 from benchmarks.failure import BenchmarkFailed
 from benchmarks.gangs import APPWRAPPERS, CHECKOUT, is_dispatched
+from dispatcher.core.lifecycle.health import TOLD_AFTER
 from dispatcher.kube.client import ClusterClient
 from testbed.processes import Ending, Process, Supervisor
 
@@ -119,6 +120,11 @@ class Watcher:
         while name not in self.dispatched:
             await self._wait(f"{name} is not Dispatched")
         return self.dispatched[name]
+
+    async def wait_until_pods_are_missed(self) -> None:
+        """Returns when each AppWrapper seen Dispatched is due to be noted for its pods, which nobody makes here."""
+        due = max(self.dispatched.values()) + TOLD_AFTER.total_seconds()
+        await asyncio.sleep(max(0.0, due - time.monotonic()))
 
     def _note(self, line: bytes, now: float) -> None:
         seen = orjson.loads(line)["object"]

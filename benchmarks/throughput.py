@@ -45,16 +45,19 @@ So is each way of --fit, as in --fit aggregate,node: where gangs fit by sums, an
 
 Each floor and each dispatcher has a control plane of its own, fresh and come to rest, because an API
 server slows down with what it has seen; nothing runs side by side. A floor is measured before and
-after each dispatcher; absolute rates depend on the machine, the ratio hardly does. Writes are counted
-by the API server. In the end every AppWrapper must be Dispatched and own exactly one RayCluster, or
-there is no result.
+after each dispatcher; absolute rates depend on the machine, the ratio hardly does. In the end every
+AppWrapper must be Dispatched and own exactly one RayCluster, or there is no result.
+
+Writes are counted by the API server until the dispatcher stops writing after the last dispatch. Nobody
+makes pods here, so half a minute after its dispatch each AppWrapper gets a note that it lacks them,
+which a gang with pods does not get. Notes are left out of the count; rest begins after the last one.
 
 Neither etcd nor (unless you name one) Postgres flushes to disk here: what is measured is software.
 """
 
 EXAMPLES = """\
 examples:
-  python -m benchmarks.throughput                              about 90 seconds
+  python -m benchmarks.throughput                              about two and a half minutes
   python -m benchmarks.throughput --repeat 3 --output out.json
   python -m benchmarks.throughput --database-url postgresql://user:password@host/an_empty_database
   python -m benchmarks.throughput --queues 0,100 --repeat 3    what declared queues cost

@@ -13,7 +13,7 @@ from benchmarks import figures
 from benchmarks.arena import EVENTS, WRITES, Arena, spread
 from benchmarks.failure import BenchmarkFailed
 from benchmarks.floor import verified_sizes
-from benchmarks.gangs import APPWRAPPERS, Gang
+from benchmarks.gangs import APPWRAPPERS, Gang, Json, lacks_pods
 from benchmarks.processor import CALM_CORES, Usage, Used, cpu_seconds, peak_memory, wait_for_calm
 from benchmarks.subject import Watcher
 from testbed.processes import Process
@@ -32,8 +32,9 @@ Say = Callable[[str], None]
 class Load:
     """All gangs at once. Times in seconds.
 
-    Writes are the dispatcher's as the API server counted them, until it came to rest: by its identity, without Events;
-    and once more by resource for all clients, without nodes and the benchmark's own creates.
+    Writes are the dispatcher's as the API server counted them, until it stopped writing after the last dispatch: by its
+    identity, without Events; and once more by resource for all clients, without nodes and the benchmark's own creates.
+    The former leave out the notes of missing pods, which a gang with pods does not get.
     """
 
     count: int
@@ -117,6 +118,7 @@ class Trials:
         await self._watcher.wait_for(len(work.warm_up))
         await self._settle()
         load = await self._load(work)
+        await self._settle()
         self._say(f"dispatched {load.per_second:.1f}/s; now nothing for {work.rest_seconds:g} s")
         rest = await self._rest(work.rest_seconds)
         self._say(f"{rest.writes} writes at rest; now {len(work.singles)} AppWrappers one at a time")
@@ -132,8 +134,9 @@ class Trials:
             await self._watcher.wait_for(len(self._submitted))
         used = Usage.now(self._arena.supervisor).since(usage)
         sizes = await verified_sizes(self._arena, len(self._submitted))
-        await self._settle()
-        return self._loaded(work.load, used, sizes, counted, await self._arena.metrics())
+        await self._until_silent()
+        notes = notes_of_missing_pods(work.load, await self._arena.list(APPWRAPPERS))
+        return self._loaded(work.load, used, sizes, counted, await self._arena.metrics(), notes)
 
     def _loaded(
         self,
@@ -142,12 +145,13 @@ class Trials:
         sizes: dict[str, int],
         before: str,
         after: str,
+        notes: int,
     ) -> Load:
         sent = [self._submitted[gang.name] for gang in load]
         seen = [self._watcher.dispatched[gang.name] for gang in load]
         first, last = min(start for start, _ in sent), max(seen)
         waits = [at - start for at, (start, _) in zip(seen, sent, strict=True)]
-        written = figures.requests_of_flow(after, WRITES) - figures.requests_of_flow(before, WRITES)
+        written = figures.requests_of_flow(after, WRITES) - figures.requests_of_flow(before, WRITES) - notes
         return Load(
             count=len(load),
             submit_seconds=max(end for _, end in sent) - first,
@@ -203,7 +207,12 @@ class Trials:
         self._submitted[gang.name] = sent, time.monotonic()
 
     async def _settle(self) -> None:
-        """Returns when the dispatcher has stopped writing, and all other processes are at rest."""
+        """Returns when the dispatcher has noted missing pods, has stopped writing, and all processes are at rest."""
+        await self._watcher.wait_until_pods_are_missed()
+        await self._until_silent()
+        await wait_for_calm(self._arena.supervisor, self._say, self._calm_cores)
+
+    async def _until_silent(self) -> None:
         deadline = time.monotonic() + MOST_SETTLE_SECONDS
         written = -1
         while (now_written := _of_dispatcher(await self._arena.metrics())) != written:
@@ -211,7 +220,6 @@ class Trials:
             if time.monotonic() > deadline:
                 raise BenchmarkFailed(f"the dispatcher still writes {MOST_SETTLE_SECONDS:g} s after the load")
             await asyncio.sleep(SETTLE_SECONDS)
-        await wait_for_calm(self._arena.supervisor, self._say, self._calm_cores)
 
     @asynccontextmanager
     async def _progress(self, total: int) -> AsyncIterator[None]:
@@ -230,6 +238,15 @@ class Trials:
             yield
         finally:
             task.cancel()
+
+
+def notes_of_missing_pods(load: Sequence[Gang], appwrappers: Sequence[Json]) -> int:
+    """How many gangs of the load have the note that they lack pods; each is one patch of a status.
+
+    A load that takes longer than the dispatcher waits for pods has such notes before its end.
+    """
+    names = {gang.name for gang in load}
+    return sum(each["metadata"]["name"] in names and lacks_pods(each) for each in appwrappers)
 
 
 def _of_dispatcher(metrics: str) -> int:

@@ -13,15 +13,19 @@ import pytest
 from benchmarks.declared_queues import generous_trees, leaves, spread_over_queues
 from benchmarks.figures import difference, percentile, requests_of_flow, writes
 from benchmarks.floor import Floor
-from benchmarks.gangs import make_gangs
+from benchmarks.gangs import Gang, Json, make_gangs
 from benchmarks.handover import longest_pause
 from benchmarks.processor import Used
 from benchmarks.report import Round, as_json, as_table
 from benchmarks.start import COMMANDS, Result, Start, too_slow
-from benchmarks.trial import Latency, Load, Rest, Trial
+from benchmarks.trial import Latency, Load, Rest, Trial, notes_of_missing_pods
 from dispatcher.__main__ import plugin_program
 from dispatcher.api.names import QUEUE_LABEL
+from dispatcher.core.lifecycle import run_changes
+from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
+from dispatcher.core.status.conditions import project
+from tests.builders import NOW, make_record
 
 API_METRICS = """\
 # TYPE apiserver_request_total counter
@@ -132,6 +136,22 @@ def round_of(queues: int, per_second: float, fit: str = "node") -> Round:
     load = Load(10, 0.5, 1.0, per_second, 0.1, 0.2, 20, 3, 2.0, {}, USED, {})
     trial = Trial(load, Rest(20.0, 0, {}, 0.0), Latency(1, 20.0, 30.0, 30.0, 10.0, 20.0), 2**20, 0)
     return Round(floor, trial, floor, queues, fit)
+
+
+def with_status(gang: Gang, record: Record) -> Json:
+    return {**gang.appwrapper, "status": project(record)}
+
+
+def test_notes_of_missing_pods_are_told_apart_from_the_writes_of_a_dispatch() -> None:
+    """Nobody makes pods in the benchmark, so the dispatcher writes once more for each gang, after half a minute."""
+    (warm_up,), load = make_gangs("warm-up", 1), make_gangs("gang", 3)
+    sound = make_record(Phase.DISPATCHED)
+    noted = run_changes.note_health_issue(
+        sound, "InsufficientPodsReady", "0 of 2 pods run: no pods", NOW
+    ).after
+    statuses = [(warm_up, noted), (load[0], noted), (load[1], sound)]
+    shown = [*(with_status(*each) for each in statuses), load[2].appwrapper]
+    assert notes_of_missing_pods(load, shown) == 1
 
 
 def test_a_tree_has_ten_leaves_and_the_last_one_the_rest() -> None:
