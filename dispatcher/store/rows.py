@@ -334,9 +334,11 @@ def event_rows(change: Change) -> list[Row]:
 
 
 def _difference(before: Record | None, after: Record) -> Row:
-    """The columns with a new value; folded over all steps they give the row."""
+    """The columns with a new value; folded over all steps they give the row, with null for those that no step has."""
     if before is None:
-        return {name: value for name, value in new_row(after).items() if name not in OF_EACH_EVENT}
+        # A fifth of a first event would be nulls, which Postgres parses and keeps for good.
+        first = new_row(after).items()
+        return {name: value for name, value in first if value is not None and name not in OF_EACH_EVENT}
     old, new = _state(before, beside=after), _state(after, beside=before)
     changed = {name for name, value in new.items() if value != old[name]}
     for group in TOGETHER:

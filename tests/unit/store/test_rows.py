@@ -194,3 +194,14 @@ def test_growths_are_stored_that_follow_the_known_ones_in_place(
     )
     assert row["growth"] == whole[0]["growth"]
     assert row["growth"] == (added or None)
+
+
+def test_the_first_event_leaves_out_empty_columns_and_a_later_one_names_what_becomes_empty() -> None:
+    """A fold has null for a column that no event names."""
+    waiting = replace(make_record(), eligible_at=NOW)
+    event = Event(NOW, "submitted", None, Phase.QUEUED)
+    (first,) = rows.event_rows(Change(None, waiting, (event,)))
+    kept = {name: value for name, value in rows.new_row(waiting).items() if value is not None}
+    assert first["change"] == {name: value for name, value in kept.items() if name not in rows.OF_EACH_EVENT}
+    (freed,) = rows.event_rows(Change(waiting, replace(waiting, eligible_at=None), (event,)))
+    assert freed["change"] == {"eligible_at": None}
