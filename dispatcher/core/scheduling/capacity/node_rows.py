@@ -145,17 +145,15 @@ class NodeRows:
         return True
 
     def follow_traits(self) -> None:
-        """Have `traits` and `all_traits` follow all changes so far."""
-        if not self._retraited:
+        """Have `traits` and `all_traits` follow all changes so far; all of them stay due after an exception."""
+        changes = self._retraited
+        if not changes:
             return
-        changes, self._retraited = self._retraited, {}
-        has_potential = self.all_traits is not self.traits
-        if not has_potential and not any(node and is_potential(node.name) for node in changes.values()):
-            self.traits = self.all_traits = self.traits.changed(changes)
-            return
-        self.all_traits = self.all_traits.changed(changes)
+        all_traits = self.all_traits.changed(changes)
         there = {row: None if node and is_potential(node.name) else node for row, node in changes.items()}
-        self.traits = self.traits.changed(there)
+        is_same = self.all_traits is self.traits and there == changes
+        self.traits, self.all_traits = all_traits if is_same else self.traits.changed(there), all_traits
+        self._retraited = {}
 
     def free_room(self) -> Room:
         """A copy of the free amounts of every row of the traits."""

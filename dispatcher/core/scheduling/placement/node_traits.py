@@ -61,6 +61,9 @@ class Traits:
     """The nodes without their free amounts: whether they are usable, their taints and labels; immutable.
 
     The nodes of each constraint are found once, and carried over to the next traits but for the changed node.
+
+    Plans in threads and the loop share traits. So what is remembered is put down whole, by one operation, and nothing
+    iterates over a dictionary that another thread may add to.
     """
 
     def __init__(self, nodes: tuple[Node | None, ...] = (), rows: Mapping[str, int] | None = None) -> None:
@@ -97,13 +100,18 @@ class Traits:
         if any(_name_of(before[row]) != _name_of(node) for row, node in changes.items()):
             rows = {node.name: row for row, node in enumerate(nodes) if node is not None}
         following = Traits(tuple(nodes), rows)
-        following._keys = self._changed_keys(nodes, changes)
-        if following._keys == self._keys:
-            following._order = self._order
-        if len(self._masks) * len(changes) < _MOST_MASKS:
+        # A plan may find the keys, and then the order, between these two: the order is never newer than the keys.
+        order, keys = self._order, self._keys
+        following._keys = _changed_keys(keys, nodes, changes)
+        if following._keys == keys:
+            following._order = order
+        # A copy, because a plan may add masks meanwhile. It is whole: it uses the hashes that the dictionary has, and
+        # keys with equal hashes are compared without Python code, so no other thread runs until it is made.
+        masks = self._masks.copy()
+        if len(masks) * len(changes) < _MOST_MASKS:
             following._masks = {
                 constraint: following._amended(constraint, mask, changes)
-                for constraint, mask in self._masks.items()
+                for constraint, mask in masks.items()
             }
         return following
 
@@ -193,20 +201,12 @@ class Traits:
         shape are in the order of their names, so how a plan goes on does not depend on the names of added nodes.
         """
         if self._order is None:
-            self._keys = self._keys or list(map(_key_of, self.nodes))
-            self._order = np.empty(len(self._keys), np.int64)
-            rows = sorted(range(len(self._keys)), key=self._keys.__getitem__)
-            self._order[rows] = np.arange(len(rows))
+            keys = self._keys = self._keys or list(map(_key_of, self.nodes))
+            order = np.empty(len(keys), np.int64)
+            rows = sorted(range(len(keys)), key=keys.__getitem__)
+            order[rows] = np.arange(len(rows))
+            self._order = order
         return self._order
-
-    def _changed_keys(self, nodes: Sequence[Node | None], changes: Iterable[int]) -> list[_Key] | None:
-        """The keys of all nodes after a change; None while no order was asked for."""
-        if self._keys is None:
-            return None
-        keys = [*self._keys, *[_key_of(None)] * (len(nodes) - len(self._keys))]
-        for row in changes:
-            keys[row] = _key_of(nodes[row])
-        return keys
 
     def _mask(self, constraint: Constraint | None) -> Mask:
         known = self._masks.get(constraint)
@@ -348,6 +348,18 @@ def _key_of(node: Node | None) -> _Key:
     shape = ",".join([f"{name},{labels[name]}" for name in sorted(labels) if name != HOSTNAME])
     constraints = len(labels) - (HOSTNAME in labels) + len(taints)
     return _Key(constraints, shape + _size_and_taints(node.allocatable, taints), node.name)
+
+
+def _changed_keys(
+    keys: Sequence[_Key] | None, nodes: Sequence[Node | None], changes: Iterable[int]
+) -> list[_Key] | None:
+    """The keys of all nodes after a change; None while no order was asked for."""
+    if keys is None:
+        return None
+    changed = [*keys, *[_key_of(None)] * (len(nodes) - len(keys))]
+    for row in changes:
+        changed[row] = _key_of(nodes[row])
+    return changed
 
 
 def values_of(label: str, nodes: Iterable[Node]) -> frozenset[str]:
