@@ -1,4 +1,4 @@
-"""A dict that stays small: what is remembered to save work, and may be forgotten."""
+"""Dicts that stay small: what is remembered to save work, and may be forgotten."""
 
 from __future__ import annotations
 
@@ -21,3 +21,13 @@ class BoundedDict(OrderedDict[Key, Value]):
         self.move_to_end(key)
         while len(self) > self._most:
             self.popitem(last=False)
+
+
+def remember(known: dict[Key, Value], most: int, key: Key, value: Value) -> None:
+    """Keep an entry in a dict that threads share; all others are dropped once there are `most`.
+
+    Each step is one operation of `dict`, which no other thread sees half done. Those of a `BoundedDict` are several.
+    """
+    if len(known) >= most:
+        known.clear()
+    known[key] = value

@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from dispatcher.core.model.bounded_dict import remember
 from dispatcher.core.model.clusters.nodes import UNLIMITED_PODS
 from dispatcher.core.model.gangs.gang import Assignment, Constraint, Gang, PodSet
 from dispatcher.core.model.gangs.growth import SurplusPod
@@ -35,6 +36,10 @@ _QUESTIONS: Final = 20
 """Questions after a change until nodes are grouped again: grouping costs as much as some of them."""
 _MOST_REFUSALS: Final = 20_000
 """Distinct pod sets of gangs for which `find_unplaceable` remembers its result."""
+_MOST_SUMS: Final = 2000
+"""Distinct sets of constraints whose sums are remembered."""
+_MOST_GROUPS: Final = 256
+"""Distinct constraints whose groups of nodes are remembered, each with the amounts of up to all nodes."""
 _UNKNOWN: Final = Unplaceable(None, -1)
 """No result; with it a remembered one costs a single look-up, because the hash of pod sets takes microseconds."""
 _PLAIN_ONLY: Final = frozenset({PLAIN.constraint})
@@ -177,7 +182,8 @@ class NodeCapacity:
         key = None if gang is None else gang.constraints or _PLAIN_ONLY, less
         known = self._sums.get(key)
         if known is None:
-            known = self._sums[key] = Resources(self._room.sums(self._nodes_of(gang))) - less
+            known = Resources(self._room.sums(self._nodes_of(gang))) - less
+            remember(self._sums, _MOST_SUMS, key, known)
         return known
 
     def assign(self, gang: Gang) -> Assignment | Unplaceable:
@@ -216,9 +222,8 @@ class NodeCapacity:
             return None  # without the hash of the pod sets
         known = self._refusals.get(gang.pod_sets, _UNKNOWN)
         if known is _UNKNOWN:
-            if len(self._refusals) >= _MOST_REFUSALS:
-                self._refusals.clear()
-            known = self._refusals[gang.pod_sets] = self._find_unplaceable(gang.pod_sets)
+            known = self._find_unplaceable(gang.pod_sets)
+            remember(self._refusals, _MOST_REFUSALS, gang.pod_sets, known)
         return known
 
     def groups(self, pod_set: PodSet) -> NodeGroups:
@@ -226,7 +231,7 @@ class NodeCapacity:
         known = self._groups.get(pod_set.constraint)
         if known is None:
             known = NodeGroups.of(self._room, self.traits.usable_by(pod_set))
-            self._groups[pod_set.constraint] = known
+            remember(self._groups, _MOST_GROUPS, pod_set.constraint, known)
         return known
 
     def _unplaceable_alone(self, pod_sets: tuple[PodSet, ...]) -> Unplaceable | None:

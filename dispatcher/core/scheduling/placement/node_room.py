@@ -103,6 +103,10 @@ class _Ascending(NamedTuple):
     nodes: list[int]
 
 
+_UNLISTED: Final = _Ascending([], np.arange(0), [0])
+"""For each resource that no node lists: anyone may invent such."""
+
+
 class Places(NamedTuple):
     """How many more pods nodes take by the number of their pods: all of the nodes, and one of them at most."""
 
@@ -254,15 +258,15 @@ class NodeGroups:
 
     def _by(self, resource: str) -> _Ascending:
         """The groups by their free amount of a resource; none if no node lists it."""
-        known = self._ascending.get(resource)
-        if known is None:
-            known = self._ascending[resource] = self._sorted_by(resource)
-        return known
-
-    def _sorted_by(self, resource: str) -> _Ascending:
         row = self.room.columns.get(resource)
         if row is None:
-            return _Ascending([], np.arange(0), [0])
+            return _UNLISTED
+        known = self._ascending.get(resource)
+        if known is None:
+            known = self._ascending[resource] = self._sorted_by(row)
+        return known
+
+    def _sorted_by(self, row: int) -> _Ascending:
         groups = np.argsort(self.room.free[row], kind="stable")
         nodes = np.cumsum(self.counts[groups][::-1])[::-1].tolist()
         return _Ascending(self.room.free[row][groups].tolist(), groups, [*nodes, 0])

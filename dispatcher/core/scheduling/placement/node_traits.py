@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from dispatcher.core.model.bounded_dict import remember
 from dispatcher.core.model.clusters.nodes import (
     ANY_NODE,
     HOSTNAME,
@@ -23,8 +24,10 @@ from dispatcher.core.model.clusters.nodes import (
     NodeRequirements,
     NodeTerm,
     Taint,
+    whole_number,
 )
 from dispatcher.core.model.gangs.gang import Constraint, PodSet, Spread
+from dispatcher.core.model.gangs.pod_terms import EXCLUDING
 from dispatcher.core.model.resources import NOTHING, Resources
 
 Amounts = NDArray[np.int64]
@@ -32,7 +35,17 @@ Mask = NDArray[np.bool_]
 """Arrays with one entry for each node."""
 
 _MOST_MASKS: Final = 2000
-"""Nodes that are compared with constraints at once after a change; beyond that, all nodes are, on the next question."""
+"""Constraints whose nodes are kept."""
+
+_MOST_COMPARISONS: Final = 10_000
+"""Comparisons of nodes with conditions at once after a change, some hundredths of a second; beyond that, all nodes are
+compared, on the next question."""
+
+_MOST_LABELS: Final = 1024
+"""Labels of nodes whose values are kept, as numbers by node."""
+
+_MOST_SPREADS: Final = 256
+"""Constraints with spreads whose domains are kept, as numbers by node."""
 
 _MOST_INCLUDING: Final = 64
 """Traits with different potential nodes that are kept."""
@@ -71,7 +84,11 @@ class Traits:
         self.rows = rows or {}
         """The place of each node in the arrays, by name."""
         self._masks: dict[Constraint | None, Mask] = {}
-        self._domains: dict[str, _Labelled] = {}
+        self._labels: frozenset[str] | None = None
+        """The labels that some node has."""
+        self._domains: dict[str, _Texts] = {}
+        self._unlabelled: _Texts | None = None
+        self._names: _Texts | None = None
         self._spread: dict[tuple[Constraint, tuple[Spread, ...]], tuple[Domains, ...]] = {}
         self._keys: list[_Key] | None = None
         self._order: Amounts | None = None
@@ -84,10 +101,8 @@ class Traits:
         """The traits with the nodes that `others` has in these rows; kept, because many gangs ask for the same."""
         known = self._including.get(rows)
         if known is None:
-            if len(self._including) >= _MOST_INCLUDING:
-                self._including.clear()
             known = self.changed({row: others.nodes[row] for row in rows}) if rows else self
-            self._including[rows] = known
+            remember(self._including, _MOST_INCLUDING, rows, known)
         return known
 
     def changed(self, changes: Mapping[int, Node | None]) -> Traits:
@@ -108,7 +123,7 @@ class Traits:
         # A copy, because a plan may add masks meanwhile. It is whole: it uses the hashes that the dictionary has, and
         # keys with equal hashes are compared without Python code, so no other thread runs until it is made.
         masks = self._masks.copy()
-        if len(masks) * len(changes) < _MOST_MASKS:
+        if len(changes) * sum(map(_conditions_of, masks)) < _MOST_COMPARISONS:
             following._masks = {
                 constraint: following._amended(constraint, mask, changes)
                 for constraint, mask in masks.items()
@@ -143,8 +158,8 @@ class Traits:
             labelled = np.ones(len(self.nodes), np.bool_)
             for each in pod_set.spread:
                 labelled &= self.domains(each.topology) >= 0
-            found = (self._domains_of(pod_set, each, labelled) for each in pod_set.spread)
-            known = self._spread[key] = tuple(found)
+            known = tuple(self._domains_of(pod_set, each, labelled) for each in pod_set.spread)
+            remember(self._spread, _MOST_SPREADS, key, known)
         return known
 
     def _domains_of(self, pod_set: PodSet, spread: Spread, labelled: Mask) -> Domains:
@@ -166,12 +181,10 @@ class Traits:
         constraints = frozenset(each.constraint for each in pod_sets)
         known = self._exclusions.get(constraints)
         if known is None:
-            if len(self._exclusions) >= _MOST_EXCLUSIONS:
-                self._exclusions.clear()
             known = Counter()
             for reason, count in self._count_excluded(pod_sets or (PLAIN,)):
                 known[reason] += count
-            self._exclusions[constraints] = known
+            remember(self._exclusions, _MOST_EXCLUSIONS, constraints, known)
         return known
 
     def _count_excluded(self, pod_sets: Sequence[PodSet]) -> Iterator[tuple[str, int]]:
@@ -211,25 +224,25 @@ class Traits:
     def _mask(self, constraint: Constraint | None) -> Mask:
         known = self._masks.get(constraint)
         if known is None:
-            known = self._masks[constraint] = self._find_mask(constraint)
+            known = self._find_mask(constraint)
+            remember(self._masks, _MOST_MASKS, constraint, known)
         return known
 
     def _beside_mask(self, constraint: Constraint) -> Mask:
         """The nodes of a constraint with conditions of one moment, of which few are kept."""
         known = self._beside.get(constraint)
         if known is None:
-            if len(self._beside) >= _MOST_BESIDE:
-                self._beside.clear()
             tolerations, requirements = constraint
             alone = self._mask((tolerations, replace(requirements, beside=())))
-            known = self._beside[constraint] = reduce(and_, map(self._allowed_by, requirements.beside), alone)
+            known = reduce(and_, map(self._allowed_by, requirements.beside), alone)
+            remember(self._beside, _MOST_BESIDE, constraint, known)
         return known
 
     def _allowed_by(self, condition: Beside) -> Mask:
         """The nodes that a condition on their domain allows."""
-        values, numbers = self._labelled(condition.topology)
-        answers = [condition.allows(value) for value in (*values, None)]
-        return np.array(answers, np.bool_)[numbers]  # -1 is the last: without the label
+        labelled = self._labelled(condition.topology)
+        answers = [condition.allows(value) for value in (*labelled.distinct, None)]
+        return np.array(answers, np.bool_)[labelled.numbers]  # -1 is the last: without the label
 
     def _find_mask(self, constraint: Constraint | None) -> Mask:
         """The nodes of a constraint: each condition is compared once with each distinct value, not with each node."""
@@ -249,40 +262,44 @@ class Traits:
     def _meeting(self, requirements: NodeRequirements) -> Mask:
         """The nodes whose labels and names meet the requirements."""
         found = np.ones(len(self.nodes), np.bool_)
-        for key, value in requirements.selector:
-            found = found & self._satisfying(LabelRequirement(key, LabelOperator.IN, (value,)))
+        if requirements.selector:
+            selected = ((key, LabelOperator.IN, (value,)) for key, value in requirements.selector)
+            found = found & self._matching(NodeTerm(tuple(LabelRequirement(*each) for each in selected)))
         if requirements.terms:
             found = found & reduce(or_, map(self._matching, requirements.terms))
         return found
 
     def _matching(self, term: NodeTerm) -> Mask:
         """The nodes that match a term of a node affinity; none for a term without conditions."""
-        if term.names:
-            answers = (node is not None and term.matches(node.name, node.labels) for node in self.nodes)
-            return np.fromiter(answers, np.bool_, len(self.nodes))
-        if not term.labels:
+        if not term.labels and not term.names:
             return np.zeros(len(self.nodes), np.bool_)
-        return reduce(and_, map(self._satisfying, term.labels))
+        by_text: dict[_Texts, Mask] = {}
+        conditions = [(self._labelled(each.key), each) for each in term.labels]
+        conditions += [(self._named(), each) for each in term.names]
+        for texts, required in conditions:
+            answers = texts.satisfying(required)
+            by_text[texts] = by_text[texts] & answers if texts in by_text else answers
+        return reduce(and_, (answers[texts.numbers] for texts, answers in by_text.items()))
 
-    def _satisfying(self, required: LabelRequirement) -> Mask:
-        """The nodes whose labels satisfy one condition."""
-        key = required.key
-        values, numbers = self._labelled(key)
-        answers = [required.matches({key: value}) for value in values]
-        return np.array([*answers, required.matches({})], np.bool_)[
-            numbers
-        ]  # -1 is the last: without the label
-
-    def _labelled(self, label: str) -> _Labelled:
+    def _labelled(self, label: str) -> _Texts:
+        """The values of a label; the same object for all labels that no node has, because anyone may invent such."""
+        if self._labels is None:
+            self._labels = frozenset[str]().union(*(node.labels for node in self.nodes if node is not None))
+        if label not in self._labels:
+            if self._unlabelled is None:
+                self._unlabelled = _Texts([None] * len(self.nodes))
+            return self._unlabelled
         known = self._domains.get(label)
         if known is None:
-            values = [None if node is None else node.labels.get(label) for node in self.nodes]
-            distinct = sorted({value for value in values if value is not None})
-            numbers: dict[str | None, int] = {value: number for number, value in enumerate(distinct)}
-            found = (numbers.get(value, -1) for value in values)
-            array = np.fromiter(found, np.int64, len(values))
-            known = self._domains[label] = _Labelled(distinct, array)
+            known = _Texts([None if node is None else node.labels.get(label) for node in self.nodes])
+            remember(self._domains, _MOST_LABELS, label, known)
         return known
+
+    def _named(self) -> _Texts:
+        """The names of the nodes."""
+        if self._names is None:
+            self._names = _Texts([None if node is None else node.name for node in self.nodes])
+        return self._names
 
     def _distinct_taints(self) -> _Taints:
         if self._taints is None:
@@ -302,11 +319,45 @@ class Traits:
         return amended
 
 
-class _Labelled(NamedTuple):
-    """The distinct values of a label, and the number of each node's; -1 without the label."""
+class _Texts:
+    """A text of each node, such as the value of a label: the number of each distinct one, and -1 without a text."""
 
-    values: list[str]
-    numbers: Amounts
+    __slots__ = ("_whole", "distinct", "numbers")
+
+    def __init__(self, texts: Sequence[str | None]) -> None:
+        there = sorted({text for text in texts if text is not None})
+        self.distinct: dict[str, int] = {text: number for number, text in enumerate(there)}
+        """The number of each text, in their order."""
+        found = (-1 if text is None else self.distinct[text] for text in texts)
+        self.numbers: Amounts = np.fromiter(found, np.int64, len(texts))
+        self._whole: tuple[Mask, Amounts] | None = None
+
+    def satisfying(self, required: LabelRequirement) -> Mask:
+        """Which texts satisfy a condition, by their numbers; the last answer, that of -1, is for no text."""
+        answers = np.zeros(len(self.distinct) + 1, np.bool_)
+        match required.operator:
+            case LabelOperator.IN | LabelOperator.NOT_IN:
+                answers[[self.distinct[each] for each in required.values if each in self.distinct]] = True
+            case LabelOperator.EXISTS | LabelOperator.DOES_NOT_EXIST:
+                answers[:-1] = True
+            case LabelOperator.GT | LabelOperator.LT:
+                return self._comparing(required)
+        return ~answers if required.operator in EXCLUDING else answers
+
+    def _comparing(self, required: LabelRequirement) -> Mask:
+        """As `satisfying`, for GT and LT; the numbers are read once for many conditions."""
+        bound = whole_number(required.values[0])
+        if self._whole is None:
+            whole = [whole_number(each) for each in (*self.distinct, "")]
+            is_whole = np.array([each is not None for each in whole], np.bool_)
+            self._whole = is_whole, np.array([each or 0 for each in whole], np.int64)
+        is_whole, amounts = self._whole
+        if bound is None:
+            return np.zeros_like(is_whole)
+        found: Mask = is_whole & (
+            amounts > bound if required.operator is LabelOperator.GT else amounts < bound
+        )
+        return found
 
 
 class _Taints(NamedTuple):
@@ -377,6 +428,15 @@ def _size_and_taints(allocatable: Resources, taints: tuple[Taint, ...]) -> str:
 
 def _name_of(node: Node | None) -> str:
     return "" if node is None else node.name
+
+
+def _conditions_of(constraint: Constraint | None) -> int:
+    """The conditions that a node is compared with, and one for the rest."""
+    if constraint is None:
+        return 1
+    _, requirements = constraint
+    in_terms = sum(1 + len(each.labels) + len(each.names) for each in requirements.terms)
+    return 1 + len(requirements.selector) + in_terms
 
 
 def _may_use(node: Node | None, constraint: Constraint | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.core.model.bounded_dict import BoundedDict
+from dispatcher.core.model.bounded_dict import BoundedDict, remember
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,11 @@ def test_entries_that_were_written_last_are_kept(written: str, kept: str) -> Non
         entries[key] = number
     assert list(entries) == list(kept)
     assert entries[written[-1]] == len(written) - 1
+
+
+def test_remembered_entries_never_exceed_the_bound() -> None:
+    known: dict[str, int] = {}
+    for at, key in enumerate("abcde"):
+        remember(known, 3, key, at)
+        assert known[key] == at
+        assert len(known) <= 3

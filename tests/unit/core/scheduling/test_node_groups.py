@@ -61,3 +61,11 @@ def test_nodes_that_lack_nothing_take_a_pod_each() -> None:
     groups = groups_of([(3, 3, 3), (3, 3, 3), (0, 3, 3), (3, 3, 0)])
     assert groups.fitting(PodSet(2, Resources({"cpu": 3, "gpu": 1}))) == 2
     assert groups.fitting(PodSet(3, Resources({"cpu": 3, "gpu": 1}))) == 2
+
+
+def test_resources_that_no_node_lists_are_not_remembered() -> None:
+    groups = NodeGroups.of(Room({"cpu": 0}, np.array([[1]]), np.array([1])), np.array([True]))
+
+    for at in range(3):
+        assert groups.fitting(PodSet(1, Resources({f"invented-{at}": 1}))) == 0
+    assert not groups._ascending  # noqa: SLF001  # nothing else shows what is kept
