@@ -1,16 +1,18 @@
 """HTTP endpoints of a running dispatcher: liveness, readiness and metrics.
 
 `/healthz` answers while the event loop runs. `/readyz` is 200 for a leader whose watches are complete and for a
-standby that reaches the database; else 503 with the reason. `/metrics` is
-Prometheus text.
+standby that reaches the database; else 503 with the reason. `/metrics` is Prometheus text, at most `SHARED_SECONDS`
+old.
 
 Anybody on the pod network reaches this port, and a liveness probe that finds no room restarts the leader. So each
-connection serves one request, lasts `MOST_SECONDS`, and gives way once `MOST_CONNECTIONS` others came after it.
+connection serves one request, lasts `MOST_SECONDS`, and gives way once `MOST_CONNECTIONS` others came after it. The
+metrics of a long queue take the event loop a part of a second, so requests within `SHARED_SECONDS` share one answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -286,6 +288,9 @@ MOST_CONNECTIONS: Final = 64
 MOST_SECONDS: Final = 10.0
 """The longest life of a connection, from its first byte to the last; a probe gives up after a second by default."""
 
+SHARED_SECONDS: Final = 1.0
+"""For so long after it was made, an answer with the metrics is given again; Prometheus scrapes every 15 s or more."""
+
 
 class Exposed(Protocol):
     """What a process serves at `/metrics`."""
@@ -297,13 +302,19 @@ class Exposed(Protocol):
 
 @asynccontextmanager
 async def serve(
-    address: str, port: int, health: Health, metrics: Exposed, *, most_seconds: float = MOST_SECONDS
+    address: str,
+    port: int,
+    health: Health,
+    metrics: Exposed,
+    *,
+    most_seconds: float = MOST_SECONDS,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[int]:
     """Serve probes and metrics until the block ends; yields the port that was bound."""
     application = web.Application()
     application.router.add_get("/healthz", _healthz)
     application.router.add_get("/readyz", _readyz(health))
-    application.router.add_get("/metrics", _metrics(metrics))
+    application.router.add_get("/metrics", _metrics(metrics, monotonic))
     application.on_response_prepare.append(_one_request)
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
@@ -386,10 +397,16 @@ def _readyz(health: Health) -> Callable[[web.Request], Awaitable[web.Response]]:
     return answer
 
 
-def _metrics(metrics: Exposed) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _metrics(
+    metrics: Exposed, monotonic: Callable[[], float]
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    body, shared_until = b"", monotonic()
+
     async def answer(_request: web.Request) -> web.Response:
-        return web.Response(
-            body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+        nonlocal body, shared_until
+        if monotonic() >= shared_until:
+            body = generate_latest(metrics.registry)
+            shared_until = monotonic() + SHARED_SECONDS  # from its end: it may take longer than that
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return answer

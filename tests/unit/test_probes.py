@@ -7,7 +7,7 @@ import asyncio
 import aiohttp
 import pytest
 
-from dispatcher.probes import MOST_CONNECTIONS, Health, Metrics, Role, serve
+from dispatcher.probes import MOST_CONNECTIONS, Health, Metrics, MetricValues, Role, serve
 from tests.metrics import full_metrics
 
 LISTS = "leader: waiting for the first complete lists of AppWrappers, nodes, pods, namespaces and queues"
@@ -77,6 +77,29 @@ async def test_metrics_are_those_of_the_moment() -> None:
     ]
 
 
+async def test_scrapes_within_a_second_share_one_answer() -> None:
+    """With a long queue an answer takes the event loop a part of a second, and anybody can ask for it."""
+    metrics, gathered, now = Metrics(), list[float](), 0.0
+
+    def gather() -> MetricValues:
+        nonlocal now
+        now += 0.5  # as long as it takes
+        gathered.append(now)
+        return MetricValues(events_dropped=len(gathered))
+
+    metrics.metric_values = gather
+    async with serve("127.0.0.1", 0, Health(), metrics, monotonic=lambda: now) as port:
+        several = await asyncio.gather(*(_scraped(port) for _ in range(8)))
+        assert len(set(several)) == len(gathered) == 1
+        now = 1.4
+        assert await _scraped(port) == several[0]
+        now = 1.5
+        later = [await _scraped(port) for _ in range(2)]
+    assert gathered == [0.5, 2.0]
+    assert "dispatcher_events_dropped_total 2.0" in later[0].splitlines()
+    assert later[0] == later[1]
+
+
 async def test_two_dispatchers_in_one_process_have_metrics_of_their_own() -> None:
     first, second = Metrics(), Metrics()
     first.leading.set(1)
@@ -133,6 +156,14 @@ async def ended(reader: asyncio.StreamReader) -> bool:
         return await reader.read() == b""
     except ConnectionError:
         return True
+
+
+async def _scraped(port: int) -> str:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/metrics") as response,
+    ):
+        return await response.text()
 
 
 async def _asked(port: int) -> int:

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
+from dispatcher import probes
 from dispatcher.app import Application
 from dispatcher.controller.members.first_lists import NotListed
 from dispatcher.controller.members.membership import MembersUnknown
@@ -31,6 +32,12 @@ from tests.unit.virtual_time import monotonic, until
 
 HOUR = timedelta(hours=1)
 FOLLOWED = timedelta(0)
+
+
+@pytest.fixture(autouse=True)
+def fresh_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each scrape is of its moment: none shares the answer of another."""
+    monkeypatch.setattr(probes, "SHARED_SECONDS", 0.0)
 
 
 class Process:
