@@ -102,6 +102,14 @@ def parse_selector(text: str, path: str) -> Selector:
     return _Reader(text, path).selector()
 
 
+def stored_selector(written: str) -> Selector:
+    """The selector that `str` wrote, however long: `a notin (b)` is longer than the `a!=b` that was within the bound.
+
+    Raises `SpecError` for a text that `str` writes of no selector.
+    """
+    return _Reader(written, "selector").selector()
+
+
 class _Token(NamedTuple):
     text: str
     at: int

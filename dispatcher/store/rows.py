@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from dispatcher.api.annotations import submitter
-from dispatcher.api.selector import parse_selector
+from dispatcher.api.selector import stored_selector
 from dispatcher.core.model import codec
 from dispatcher.core.model.gangs.gang import Assignment, Gang, Places, PodSet
 from dispatcher.core.model.gangs.growth import GrowthRequest, Shrinking
@@ -228,8 +228,8 @@ def _requirements(
     if not (selector or preference or found):
         return ANYWHERE
     return ClusterRequirements(
-        selector=parse_selector(selector, "cluster_selector"),
-        prefers=parse_selector(preference, "cluster_preference"),
+        selector=stored_selector(selector),
+        prefers=stored_selector(preference),
         namespace=namespace,
         kinds=found,
         ruled_out=codec.load(ruled_out, frozenset[tuple[str, str]]),

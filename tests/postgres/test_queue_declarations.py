@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
+from dispatcher.api.selector import LONGEST_SELECTOR, parse_selector
 from dispatcher.core.intake.labels import ClassValue
 from dispatcher.core.queues.declaration import parse_dispatch_queue
 from dispatcher.core.queues.declared_queues import last_valid
@@ -168,6 +169,9 @@ async def test_a_decision_finds_the_specs_that_it_was_made_with(
             ] == queues
 
 
+AT_THE_BOUND = parse_selector(",".join(["a!=b"] * (LONGEST_SELECTOR // 5)), "selector")
+LONG_SELECTORS = Queue("long", cluster_selector=AT_THE_BOUND, namespace_selector=AT_THE_BOUND)
+
 TIMES = [
     pytest.param(
         [[Queue("org"), Queue("group", "org"), FULL, Queue("part", "team")], []], id="the whole tree is gone"
@@ -178,6 +182,7 @@ TIMES = [
         [[Queue("org"), FULL], [Queue("org")], [Queue("org"), replace(FULL, parent=None)], []],
         id="gone for a time",
     ),
+    pytest.param([[LONG_SELECTORS], []], id="selectors at the bound"),
     pytest.param(
         [[Queue("context/all"), Queue("context/gold", "context/all", {"cpu": Quota(1000)})], []], id="nodes"
     ),

@@ -27,7 +27,7 @@ from tests.builders import at, attempt_of, make_record, make_ref, make_submissio
 from tests.drawn import drawn
 from tests.edges import EDGES, NASTY
 from tests.postgres.changes import LATER, committed, forget_replay, make_submit, rows_of, take
-from tests.unit.store.records import attempted_records, records
+from tests.unit.store.records import attempted_records, records, required
 
 
 async def written_and_loaded(url: str, first: list[Record], second: list[Record]) -> list[Record]:
@@ -83,7 +83,7 @@ def successor(other: Record, of: Record) -> Record:
     attempt = other.attempt
     if attempt is not None and of.attempt is not None and attempt.number == of.attempt.number:
         attempt = of.attempt
-    return replace(
+    later = replace(
         other,
         uid=of.uid,
         group=of.group,
@@ -94,7 +94,9 @@ def successor(other: Record, of: Record) -> Record:
         groups=of.groups,
         version=2,
         attempt=attempt,
+        requirements=of.requirements,
     )
+    return required(later, other.requirements)
 
 
 # -----------------------------------------------------------------------------------------------------------

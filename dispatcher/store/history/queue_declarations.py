@@ -16,8 +16,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
+from msgspec.structs import replace
 from sqlalchemy import Table, TextClause, text
 
+from dispatcher.api.selector import stored_selector
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.intake.labels import ClassValue
 from dispatcher.core.model import codec
@@ -109,8 +111,15 @@ def _spec_row(numbered: tuple[int, Queue]) -> rows.Row:
 
 def _queue_of(name: str, written: bytes) -> Queue:
     spec = codec.load(written, dict[str, object])
+    # Stored selectors may be longer than those that people may write.
+    clusters, namespaces = spec.pop("clusterSelector", None), spec.pop("namespaceSelector", None)
     try:
-        return parse_dispatch_queue({"metadata": {"name": name}, "spec": spec})
+        queue = parse_dispatch_queue({"metadata": {"name": name}, "spec": spec})
+        return replace(
+            queue,
+            cluster_selector=stored_selector(str(clusters or "")),
+            namespace_selector=None if namespaces is None else stored_selector(str(namespaces)),
+        )
     except SpecError:
         parent = spec.get("parent")
         return Queue(name, parent if isinstance(parent, str) else None)

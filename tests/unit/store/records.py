@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dispatcher.api.conditions import ConditionType
+from dispatcher.api.selector import LONGEST_SELECTOR, Selector, parse_selector
 from dispatcher.core.model.clusters.nodes import (
     LabelOperator,
     LabelRequirement,
@@ -30,6 +31,7 @@ from dispatcher.core.model.records.record import (
     QuotaSummary,
     Record,
 )
+from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
@@ -111,6 +113,37 @@ def _gangs(draw: st.DrawFn) -> Gang:
 
 
 gangs = _gangs()
+
+
+def selector_of_many(one: str, count: int) -> Selector:
+    """A selector as a user writes it: a requirement again and again, as often as fits."""
+    return parse_selector(",".join([one] * min(count, (LONGEST_SELECTOR + 1) // (len(one) + 1))), "selector")
+
+
+WRITTEN_REQUIREMENTS = (
+    "a!=b",
+    "a=b",
+    "a=",
+    "a",
+    "!a",
+    "a in(b,c,d)",
+    "a notin(,b)",
+    f"{'a' * 63}!={'b' * 63}",
+)
+"""`str` writes some of them longer than a user does; those of a few characters by the most."""
+_AT_THE_BOUND = [selector_of_many(each, LONGEST_SELECTOR) for each in WRITTEN_REQUIREMENTS]
+selectors = st.sampled_from(_AT_THE_BOUND) | st.lists(st.sampled_from(WRITTEN_REQUIREMENTS), max_size=3).map(
+    lambda each: parse_selector(",".join(each), "selector")
+)
+pairs = st.frozensets(st.tuples(texts, texts), max_size=2)
+requirements = st.just(ANYWHERE) | st.builds(
+    ClusterRequirements,
+    selector=selectors,
+    prefers=selectors,
+    kinds=st.frozensets(st.tuples(texts, texts), min_size=1, max_size=2),
+    ruled_out=pairs,
+    unprovisioned=pairs,
+)
 pod_failures = st.builds(
     PodFailure,
     texts,
@@ -164,7 +197,7 @@ attempts = st.builds(
     .map(Assignment),
     shrinking=st.none() | st.builds(Shrinking, pod_refs, resources, texts),
 )
-records = st.builds(
+_records = st.builds(
     Record,
     uid=st.uuids().map(str),
     group=texts,
@@ -183,6 +216,7 @@ records = st.builds(
     priority=st.integers(-(2**31), 2**31 - 1),
     priority_slope=st.floats(-1e12, 1e12),
     gang=gangs,
+    requirements=requirements,
     conditions=st.lists(conditions, max_size=4).map(tuple),
     reason=texts,
     message=texts,
@@ -204,5 +238,17 @@ records = st.builds(
     is_preempting=st.booleans(),
     preempted_at=st.lists(moments, max_size=3).map(tuple),
 )
+
+
+def required(record: Record, by: ClusterRequirements) -> Record:
+    """The record with these requirements: their namespace is its own, and their kinds are always its first ones."""
+    kinds = record.requirements.kinds
+    return replace(
+        record,
+        requirements=replace(by, namespace=record.namespace, kinds=kinds) if kinds else ANYWHERE,
+    )
+
+
+records = _records.map(lambda record: required(record, record.requirements))
 attempted_records = st.builds(lambda record, attempt: replace(record, attempt=attempt), records, attempts)
 """Records that all have an attempt. Few of `records` have one."""

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
+from dispatcher.api.selector import LONGEST_SELECTOR
 from dispatcher.core.model.records.record import (
     MOST_GROWTHS_KEPT,
     Attempt,
@@ -21,11 +22,12 @@ from dispatcher.core.model.records.record import (
     Phase,
     Record,
 )
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.errors import DataRefused
 from dispatcher.store import rows
 from dispatcher.store.state import queue
-from tests.unit.store.records import records
+from tests.unit.store.records import WRITTEN_REQUIREMENTS, records, selector_of_many
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 FIRST = ObjectRef(0, "v1", "Pod", "default", "a")
@@ -69,6 +71,15 @@ def test_any_record_survives_the_way_to_rows_and_back(record: Record) -> None:
     for each in as_postgres_reads(rows.to_json(rows.attempt_rows(change)), queue.ATTEMPT_COLUMNS):
         found = rows.attempt_of(each, map(rows.object_of, objects))
     assert rows.record_of({**row, "enqueue_seq": 0}, found) == record
+
+
+@pytest.mark.parametrize("written", WRITTEN_REQUIREMENTS)
+def test_selector_at_the_bound_of_what_users_write_is_read_back(written: str) -> None:
+    selector = selector_of_many(written, LONGEST_SELECTOR)
+    required = ClusterRequirements(selector, selector, "default", frozenset({("v1", "Pod")}))
+    record = replace(make_record(), requirements=required)
+    (row,) = as_postgres_reads(rows.to_json([rows.new_row(record)]), queue.NEW_COLUMNS)
+    assert rows.requirements_of(row) == required
 
 
 def test_every_field_of_a_record_has_a_column() -> None:
