@@ -13,7 +13,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter, itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -26,7 +26,9 @@ from dispatcher.core.model.gangs.growth import GrowthRequest, Shrinking
 from dispatcher.core.model.records.pending_reasons import AWAITING_APPROVAL
 from dispatcher.core.model.records.provisioning import Provisioning
 from dispatcher.core.model.records.record import (
+    HOLDING,
     MOST_GROWTHS_KEPT,
+    SET_ASIDE,
     Attempt,
     Change,
     Condition,
@@ -40,10 +42,11 @@ from dispatcher.core.model.records.record import (
     Record,
 )
 from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements, Kind, Rejection
-from dispatcher.core.model.resources import Resources
+from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.errors import DataRefused
 
 Row = dict[str, object]
+_Value = TypeVar("_Value")
 
 CREATE: Final = "create"
 DELETE: Final = "delete"
@@ -392,6 +395,52 @@ def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
         requirements=requirements_of(row),
         attempt=attempt,
     )
+
+
+def set_aside_record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
+    """The record in place of a row, also of `scheduling.gangs`, that cannot be read; raises nothing for any row.
+
+    It holds what `attempt` holds, by the columns that can be read. Its phase is one in which nobody dispatches,
+    preempts or grows a gang: Dispatching if it holds capacity, Suspended if it is queued. Its version is `SET_ASIDE`.
+    """
+    is_live = attempt is not None and attempt.ended_at is None
+    phase = next((each for each in Phase if each == row["phase"]), None)
+    if phase in HOLDING or (phase is None and is_live):
+        phase = Phase.DISPATCHING
+    elif phase in {Phase.QUEUED, None}:
+        phase = Phase.SUSPENDED
+    return Record(
+        uid=row["uid"],
+        group=row["api_group"],
+        namespace=row["namespace"],
+        name=row["name"],
+        created_at=row["created_at"],
+        phase=phase,
+        phase_since=row["phase_since"],
+        version=SET_ASIDE,
+        enqueue_seq=row["enqueue_seq"],
+        queue=row["queue"],
+        more_queues=_read(row["more_queues"], tuple[str, ...]) or (),
+        priority=row["priority"],
+        gang=Gang(readable_demand_of(row) or NOTHING, row["pods"]),
+        requirements=ClusterRequirements(kinds=_read(row["kinds"], frozenset[Kind]) or frozenset()),
+        attempts=attempt.number if attempt else 0,
+        attempt=attempt and replace(attempt, provisioning=None, growth_request=None, shrinking=None),
+        kept_until=row.get("kept_until"),
+    )
+
+
+def readable_demand_of(row: Mapping[Any, Any]) -> Resources | None:
+    """The demand of a row; None if it cannot be read."""
+    amounts = _read(row["demand"], dict[str, int])
+    return None if amounts is None else Resources(amounts)
+
+
+def _read(document: bytes, type_: type[_Value]) -> _Value | None:
+    try:
+        return codec.load(document, type_)
+    except ValueError:
+        return None
 
 
 def attempt_of(row: Mapping[Any, Any], objects: Iterable[ObjectRef]) -> Attempt:

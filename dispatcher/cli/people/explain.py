@@ -438,6 +438,10 @@ def _record(snapshot: Snapshot, name: str, namespace: str, *, is_uid: bool) -> R
     if len(found) > 1:
         other = "--uid" if namespace else "-n"
         note(f"{len(found)} AppWrappers have that name: this is {newest.key}; {other} chooses another.")
+    if newest.is_set_aside:
+        raise CommandFailed(
+            f"the row of {newest.key} cannot be read: it is set aside; the dispatcher's log has the error"
+        )
     return newest
 
 

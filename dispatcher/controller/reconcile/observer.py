@@ -61,9 +61,9 @@ class Observer:
         return self._cache.get(uid) is None and self._informer.view(uid) is not None
 
     def is_unread(self, uid: str) -> bool:
-        """True while the state of a dispatched gang, or the annotations of its AppWrapper, cannot be known."""
+        """True while the state of a dispatched gang, its row, or the annotations of its AppWrapper cannot be known."""
         record = self._cache.get(uid)
-        if self._is_in_doubt(uid):
+        if self._is_in_doubt(uid) or (record is not None and record.is_set_aside):
             return True
         if record is None or record.attempt is None or not record.holds_capacity:
             return False

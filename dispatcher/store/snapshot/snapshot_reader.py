@@ -13,12 +13,12 @@ from msgspec import Struct, field
 from psycopg.rows import dict_row
 
 from dispatcher.core.kinds.pods.pod_defaults import DefaultsSurvey
-from dispatcher.core.model.records.record import Phase, Record
+from dispatcher.core.model.records.record import Attempt, Phase, Record
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules, rules_of, world_of
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.errors import SchemaMismatch
 from dispatcher.store.connections import connected, leave_json, only_read
-from dispatcher.store.rows import queued_or_running_of
+from dispatcher.store.rows import queued_or_running_of, set_aside_record_of
 from dispatcher.store.snapshot.snapshot_document import facts_of
 
 
@@ -90,6 +90,7 @@ def _snapshot(clusters: list[dict[str, Any]], rows: list[dict[str, Any]], now: d
 
 
 def _record_of(row: dict[str, Any]) -> Record:
+    """The record for a row; one that is set aside, as the leader has it, if the row cannot be read."""
     try:
         return queued_or_running_of(row)
     except KeyError as missing:
@@ -97,6 +98,10 @@ def _record_of(row: dict[str, Any]) -> Record:
         raise SchemaMismatch(
             f"the database does not have {missing} of an AppWrapper yet; an operator runs: dispatcher migrate"
         ) from missing
+    except Exception:  # noqa: BLE001  # one row must not hide the others; the leader logs the error
+        is_held = row["number"] is not None
+        attempt = Attempt(row["number"], row["cluster"], row["decided_at"]) if is_held else None
+        return set_aside_record_of(row, attempt)
 
 
 def _is_since(updated_at: datetime, taken_at: datetime | None) -> bool:

@@ -21,9 +21,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import TextClause, text
 
+from dispatcher import log
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gangs.gang import Gang
-from dispatcher.core.model.records.record import MOST_GROWTHS_KEPT, Attempt, Change, ObjectRef, Record
+from dispatcher.core.model.records.record import MOST_GROWTHS_KEPT, Attempt, Change, Record
 from dispatcher.errors import DataRefused
 from dispatcher.store import rows, tables
 from dispatcher.store.database import Database
@@ -104,7 +105,10 @@ class QueueStore:
             return {row.uid for row in found}
 
     async def load_live(self) -> list[Record]:
-        """Every record that is not Deleted, with its current attempt, in the order of intake."""
+        """Every record that is not Deleted, with its current attempt, in the order of intake.
+
+        In place of rows that cannot be read there are records that are set aside (logged).
+        """
         records, gangs, last = list[Record](), dict[tuple[Gang, Templates], Gang](), ""
         # A page at a time: a transaction has a deadline.
         while page := await self._load_page(last):
@@ -122,9 +126,12 @@ class QueueStore:
             uids = {"uids": [row["uid"] for row in live if row["attempt"] is not None]}
             attempts = await _rows(connection, _LIVE_ATTEMPTS, uids) if uids["uids"] else []
             objects = await _rows(connection, _LIVE_OBJECTS, uids) if uids["uids"] else []
-        current = _attempts_by_uid(attempts, objects)
+        by_uid: dict[str, list[Mapping[Any, Any]]] = defaultdict(list)
+        for row in objects:
+            by_uid[row["uid"]].append(row)
+        current = {row["uid"]: row for row in attempts}
         await asyncio.sleep(0)
-        return [rows.record_of(row, current.get(row["uid"])) for row in live]
+        return [_record_of(row, current.get(row["uid"]), by_uid[row["uid"]]) for row in live]
 
     async def load_specs(self, hashes: Collection[str]) -> dict[str, bytes]:
         """The specs as submitted, by hash; an unknown hash is left out."""
@@ -379,10 +386,29 @@ async def _by_age(records: list[Record]) -> list[Record]:
     return found
 
 
-def _attempts_by_uid(
-    attempts: Iterable[Mapping[Any, Any]], objects: Iterable[Mapping[Any, Any]]
-) -> dict[str, Attempt]:
-    by_uid: dict[str, list[ObjectRef]] = defaultdict(list)
-    for row in objects:
-        by_uid[row["uid"]].append(rows.object_of(row))
-    return {row["uid"]: rows.attempt_of(row, by_uid[row["uid"]]) for row in attempts}
+def _record_of(
+    row: Mapping[Any, Any], attempt: Mapping[Any, Any] | None, objects: Iterable[Mapping[Any, Any]]
+) -> Record:
+    """The record of these rows; if they cannot be read (logged), one that is set aside.
+
+    A leader that could not load one record could not begin.
+    """
+    found = None
+    try:
+        found = rows.attempt_of(attempt, map(rows.object_of, objects)) if attempt else None
+        return rows.record_of(row, found)
+    except Exception as error:  # noqa: BLE001  # the records of the others have to be loaded
+        if found is None and row["attempt"] is not None:
+            found = Attempt(row["attempt"], row["cluster"], row["phase_since"])
+        record = rows.set_aside_record_of(row, found)
+        log.internal_error("takeover", error, appwrapper=record.uid, **_holding(row, record))
+        return record
+
+
+def _holding(row: Mapping[Any, Any], record: Record) -> dict[str, object]:
+    """What the log says of the capacity that a record which is set aside holds."""
+    if record.attempt is None or not record.holds_capacity:
+        return {"holds": "nothing"}
+    demand = rows.readable_demand_of(row)
+    holds = "unknown" if demand is None else str(record.gang.demand + record.grown)
+    return {"cluster": record.attempt.cluster, "holds": holds}

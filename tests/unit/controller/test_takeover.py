@@ -6,11 +6,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.upkeep import takeover
 from dispatcher.controller.upkeep.takeover import FirstPolicies
-from dispatcher.core.model.records.record import Phase
+from dispatcher.core.model.records.record import SET_ASIDE, Phase
 from tests.builders import make_appwrapper, make_template
 from tests.unit.controller.store import FakeStore
 from tests.unit.controller.world import World
@@ -96,3 +97,19 @@ async def test_policies_of_many_gangs_are_read_together(
     leader.policies.begin()
     await leader.policies.read()
     assert (leader.looked_at, leader.store.queries) == (uids, [2, 1])
+
+
+# --- records in place of rows that cannot be read ----------------------------------------------------------------
+
+
+async def test_gang_whose_row_cannot_be_read_is_left_alone(world: World) -> None:
+    record = await world.brought_to(Phase.RUNNING, make_appwrapper())
+    aside = replace(record, version=SET_ASIDE, phase=Phase.DISPATCHING)
+    world.cache.put(aside)
+    leader = NextLeader(world)
+    leader.policies.begin()
+    await leader.policies.read()
+
+    await leader.reconciler.reconcile(record.uid)
+    assert (leader.looked_at, leader.store.queries) == ([], [])
+    assert world.cache.get(record.uid) is aside

@@ -12,7 +12,9 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from dispatcher.api.selector import LONGEST_SELECTOR
+from dispatcher.core.model.gangs.gang import Gang
 from dispatcher.core.model.records.record import (
+    HOLDING,
     MOST_GROWTHS_KEPT,
     Attempt,
     Change,
@@ -24,6 +26,7 @@ from dispatcher.core.model.records.record import (
 )
 from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.sharing.gangs import active_gang
 from dispatcher.errors import DataRefused
 from dispatcher.store import rows
 from dispatcher.store.state import queue
@@ -80,6 +83,59 @@ def test_selector_at_the_bound_of_what_users_write_is_read_back(written: str) ->
     record = replace(make_record(), requirements=required)
     (row,) = as_postgres_reads(rows.to_json([rows.new_row(record)]), queue.NEW_COLUMNS)
     assert rows.requirements_of(row) == required
+
+
+# --- rows that cannot be read ----------------------------------------------------------------------------------
+
+JSON_COLUMNS = sorted(name for name, type_ in queue.NEW_COLUMNS.items() if type_ == "JSONB")
+DAMAGED = {
+    **dict.fromkeys(JSON_COLUMNS, b'{"no": ['),
+    "cluster_selector": "a in",
+    "cluster_preference": "a in",
+    "phase": "Unheard",
+}
+
+
+def row_of(record: Record) -> dict[Any, Any]:
+    (row,) = as_postgres_reads(rows.to_json([rows.new_row(record)]), queue.NEW_COLUMNS)
+    return {**row, "enqueue_seq": 7}
+
+
+@pytest.mark.parametrize("column", DAMAGED)
+def test_gang_whose_row_cannot_be_read_holds_what_it_held(column: str) -> None:
+    growth = (Growth(NOW, Resources({"cpu": 50})),)
+    attempt = replace(make_attempt(FIRST), growth=growth)
+    gang = Gang(Resources({"cpu": 100}), 2)
+    record = replace(make_record(Phase.RUNNING, attempt), gang=gang, queue="q", more_queues=("r",))
+    aside = rows.set_aside_record_of({**row_of(record), column: DAMAGED[column]}, attempt)
+    assert (aside.is_set_aside, aside.phase, aside.attempt) == (True, Phase.DISPATCHING, attempt)
+    assert (aside.uid, aside.key, aside.enqueue_seq) == (record.uid, record.key, 7)
+    assert aside.held == (Resources({"cpu": 50}) if column == "demand" else record.held)
+    assert aside.leaves == (("q",) if column == "more_queues" else record.leaves)
+
+
+@pytest.mark.parametrize(
+    ("phase", "expected"),
+    [
+        *((each, Phase.DISPATCHING) for each in sorted(HOLDING)),
+        (Phase.QUEUED, Phase.SUSPENDED),
+        (Phase.SUSPENDED, Phase.SUSPENDED),
+        (Phase.COMPLETED, Phase.COMPLETED),
+        (Phase.FAILED, Phase.FAILED),
+    ],
+)
+def test_gang_that_is_set_aside_is_neither_dispatched_nor_preempted(phase: Phase, expected: Phase) -> None:
+    attempt = make_attempt(FIRST) if phase in HOLDING else None
+    aside = rows.set_aside_record_of(row_of(make_record(phase)), attempt)
+    assert aside.phase is expected
+    active = active_gang(aside, is_unreachable=False)
+    assert active is None or (active.is_fixed and not active.is_leaving)
+
+
+def test_gang_in_an_unknown_phase_without_a_live_attempt_is_not_dispatched() -> None:
+    row = {**row_of(make_record(Phase.QUEUED)), "phase": "Unheard"}
+    assert rows.set_aside_record_of(row, None).phase is Phase.SUSPENDED
+    assert rows.set_aside_record_of(row, make_attempt(ended_at=NOW)).phase is Phase.SUSPENDED
 
 
 def test_every_field_of_a_record_has_a_column() -> None:

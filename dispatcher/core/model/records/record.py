@@ -80,6 +80,10 @@ ACTIVE: frozenset[Phase] = frozenset({Phase.DISPATCHED, Phase.RUNNING, Phase.RUN
 """Phases in which every object was created and the lifecycle policy counts."""
 
 
+SET_ASIDE: Final = -1
+"""The version of a record in place of a row that cannot be read. No row has it, so no change of it is ever written."""
+
+
 class Condition(Struct, frozen=True):
     """A condition: `since` is the last change of `status`, `updated` that of `status`, `reason` or `message`.
 
@@ -340,6 +344,11 @@ class Record(Struct, frozen=True):
     pods_never_preempt: bool = False
     class_never_preempts: bool = False
     notifications: str = ""
+
+    @property
+    def is_set_aside(self) -> bool:
+        """True of a record in place of a row that cannot be read: only the capacity that it holds counts."""
+        return self.version == SET_ASIDE
 
     @property
     def never_preempts(self) -> bool:
