@@ -41,7 +41,7 @@ AS_OF: Final = "as_of"
 _GIB: Final = 2**30
 NOTHING_HELD: Final = dict.fromkeys(("cpu_held", "memory_gib_held", "gpu_held"), Decimal(0))
 FREE: Final = ("cpu", "nvidia.com/gpu", "memory")
-NO_CLUSTERS: Final = "No cluster was ever seen: no dispatcher has led yet."
+NO_CLUSTERS: Final = "No clusters: no dispatcher has led yet, or the members were removed."
 CLUSTERS_WIDE: Final = (
     plain("SAMPLED", "sampled_at"),
     plain("CPU HELD", "cpu_held"),
@@ -126,8 +126,11 @@ def with_age(report: Report, held: Report, members: Json) -> Report:
     """The clusters of the database with the column `AS_OF`, and the live capacity of the `members` that have one.
 
     `held` are the amounts that gangs hold now: those of the samples are some minutes old. `members` is the list of
-    MemberClusters as the API server gives it; an empty one leaves all other samples.
+    MemberClusters as the API server gives it; an empty one leaves all other samples. A removed cluster that runs
+    nothing is left out.
     """
+    from dispatcher.core.status.clusters import ClusterEvent  # which `clusters list` does not need
+
     live, now = dict(_capacities(members)), {str(row["cluster"]): row for row in held}
     rows = (
         {
@@ -137,6 +140,8 @@ def with_age(report: Report, held: Report, members: Json) -> Report:
             **live.get(str(row["cluster"]), {}),
         }
         for row in report
+        # The database has a cluster for an hour after its last sample.
+        if row["running"] or row["event"] != ClusterEvent.REMOVED
     )
     columns = (*report.columns, AS_OF)
     return replace(report, columns=columns, rows=tuple(tuple(row[name] for name in columns) for row in rows))

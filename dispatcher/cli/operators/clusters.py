@@ -99,11 +99,11 @@ def clusters(
 ) -> None:
     """Show the clusters; or add, cordon, drain and remove them.
 
-    The database is read: all clusters that were ever seen, with their last events. AS OF is the age of the free
-    capacity: that of the last sample, which the leader takes every five minutes; or live, if the
-    kubeconfig leads to the hub and the cluster is a member that answers. SINCE, CLOSED, RUNNING and what is held are of
-    this moment.
-    JSON and CSV have the samples.
+    The database is read: the declared clusters, or the hub without any, and removed ones that still run gangs, with
+    their last events. AS OF is the age of the free capacity: that of the last sample, which the leader takes every five
+    minutes; or live, if the kubeconfig leads to the hub and the cluster is a member that answers. SINCE, CLOSED,
+    RUNNING and what is held are of this moment. JSON and CSV have the samples, also those of clusters that were removed
+    in the last hour.
 
     list reads the hub alone: the declared member clusters, their free capacity now, and why a cluster gets no gangs.
     Without a database, clusters is list.
@@ -148,8 +148,8 @@ def clusters(
 def list_clusters(output: Output | None, at: HubOptions) -> None:
     """Show the declared clusters as the hub has them now. It says why a cluster gets no gangs.
 
-    Needs no database; clusters without list reads the database, and also shows clusters that are gone. Free capacity
-    is what a gang could request now: the reserve is already subtracted.
+    Needs no database; clusters without list reads the database, and also shows removed clusters that still run gangs.
+    Free capacity is what a gang could request now: the reserve is already subtracted.
     """
     _list(output, at)
 

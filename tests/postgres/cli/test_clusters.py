@@ -86,6 +86,24 @@ west     no         2d     -                0        -         -         -      
     )
 
 
+@pytest.mark.parametrize(("running", "listed"), [(0, []), (1, ["gone"])])
+async def test_removed_cluster_is_listed_while_it_runs_gangs(
+    run: Run, database_url: str, queue: QueueStore, running: int, listed: list[str]
+) -> None:
+    """The view has it for an hour after its last sample."""
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "INSERT INTO capacity_sample VALUES (now(), 'gone', 'cpu', 8000, 0, 0, 8000, true)"
+        )
+        connection.execute(
+            "INSERT INTO cluster_event (at, cluster, event, epoch) VALUES (now(), 'gone', 'removed', 1)"
+        )
+    for _ in range(running):
+        (record,) = (await queue.commit([make_submit()])).accepted
+        await queue.commit([make_dispatch(record, "gone")])
+    assert [line.split()[0] for line in (await run("clusters")).out.splitlines()[1:]] == listed
+
+
 @pytest.fixture
 async def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApiServer]:
     """A hub that knows what is free now in east; west does not answer, and has what it had before."""
@@ -180,7 +198,9 @@ async def test_clusters_gives_the_reader_the_same_answer(run: Run, clusters: Non
 
 
 async def test_no_cluster_is_an_answer(run: Run) -> None:
-    assert await run("clusters") == Ran(0, "", "No cluster was ever seen: no dispatcher has led yet.\n")
+    assert await run("clusters") == Ran(
+        0, "", "No clusters: no dispatcher has led yet, or the members were removed.\n"
+    )
 
 
 async def test_a_database_that_is_not_there_is_to_be_tried_again(run: Run) -> None:
