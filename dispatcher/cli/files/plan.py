@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dispatcher.cli.command_line import Word, examples, exit_codes, paragraph
-from dispatcher.cli.options import files_option
+from dispatcher.cli.options import files_option, kinds_option
 from dispatcher.cli.query import (
     THE_SNAPSHOT,
     needs_database,
@@ -26,6 +26,7 @@ from dispatcher.errors import CommandFailed, InvalidFile, StoreForbidden
 
 if TYPE_CHECKING:
     from dispatcher.cli.files.documents import File
+    from dispatcher.core.kinds.registry import Kinds
     from dispatcher.core.scheduling.explain.world import World
     from dispatcher.store.snapshot.snapshot_reader import Snapshot
 
@@ -101,6 +102,7 @@ class Output(StrEnum):
     metavar="NAME",
     help="With --live or a scenario, the cluster that gets the Nodes of the files.  [default: the only one]",
 )
+@kinds_option
 @optional_database_option
 def plan(
     files: Sequence[str],
@@ -108,6 +110,7 @@ def plan(
     repairs: bool,
     live: bool,
     cluster: str,
+    kinds: str,
     database_url: str,
 ) -> None:
     """Plan one scheduling cycle over files.
@@ -116,8 +119,9 @@ def plan(
     applied, and AppWrappers, jobs and other objects as submit takes them. The AppWrappers are queued, and the Nodes are
     one empty cluster. With --live the leader's snapshot is read from the database, and the objects of the files change
     it: the answer is the next cycle after kubectl apply, and no later one. This needs a login of the role
-    dispatcher_reader. An AppWrapper that waits keeps its age, and one that runs is not planned again. Nothing is
-    written. Without --live neither a cluster nor a database is asked.
+    dispatcher_reader. An AppWrapper that waits keeps its age, and one that runs is not planned again. The kinds are
+    those of the leader, and --kinds is not read. Nothing is written. Without --live neither a cluster nor a database
+    is asked.
 
     A scenario has clusters with their nodes, queues, running gangs and pending gangs. Objects of further files come in
     addition: their gangs are behind those of the scenario. The answer has a decision for
@@ -129,7 +133,7 @@ def plan(
     # Imported here, because other commands do not need it and importing takes most of their time.
     from dispatcher.api.document import DOCUMENT
     from dispatcher.api.spec_errors import SpecError
-    from dispatcher.cli.files.documents import read_files, refused
+    from dispatcher.cli.files.documents import read_files, read_kinds, refused
     from dispatcher.cli.files.plan_report import PlanReport
     from dispatcher.core.scheduling.cycle.cycle import Drained
     from dispatcher.core.scheduling.explain.advice import advise
@@ -140,7 +144,8 @@ def plan(
     given = read_files(files)
     snapshot = _read_snapshot(database_url) if live else None
     try:
-        world, names = _world(given, snapshot, cluster)
+        known_kinds = snapshot.rules.kinds if snapshot else read_kinds(kinds)
+        world, names = _world(given, snapshot, cluster, known_kinds)
     except SpecError as error:
         if error.path == DOCUMENT:
             raise refused(given[0].name, error.problem) from error
@@ -165,7 +170,9 @@ def _read_snapshot(database_url: str) -> Snapshot:
         raise CommandFailed(f"--live needs {THE_SNAPSHOT}. {why_not(error)}: {_WHO_MAY}") from error
 
 
-def _world(given: Sequence[File], snapshot: Snapshot | None, cluster: str) -> tuple[World, dict[str, str]]:
+def _world(
+    given: Sequence[File], snapshot: Snapshot | None, cluster: str, kinds: Kinds
+) -> tuple[World, dict[str, str]]:
     """The world of files, or of a snapshot and files, and the names of its gangs by uid, if these are no names."""
     from dispatcher.cli.files.documents import Objects, read_either, refused
     from dispatcher.cli.files.plan_live import live_world_of
@@ -179,14 +186,14 @@ def _world(given: Sequence[File], snapshot: Snapshot | None, cluster: str) -> tu
         raise click.BadParameter("--live takes Kubernetes objects, and a file is a scenario or has no object")
     if len(scenarios) > 1:
         raise refused(scenarios[-1].name, "is a second scenario")
-    found = read_manifests(of_objects)
+    found = read_manifests(of_objects, kinds, are_kinds_of_leader=snapshot is not None)
     if scenarios:
         [scenario] = scenarios
-        return with_manifests(parse_scenario(scenario.document), found, cluster), {}
+        return with_manifests(parse_scenario(scenario.document), found, cluster, kinds), {}
     if cluster and snapshot is None:
         raise click.BadParameter("--cluster is one of the clusters of --live, or of a scenario")
     if snapshot is None:
-        world = world_of(of_objects[0].name, found)
+        world = world_of(of_objects[0].name, found, kinds)
         return world, {each.uid: each.key for each in world.pending}
     world = live_world_of(found, snapshot, cluster)
     records = {**snapshot.records, **{each.uid: each for each in world.pending}}

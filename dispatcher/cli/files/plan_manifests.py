@@ -21,6 +21,7 @@ from dispatcher.cli.files.submission import check_any, wrapping_of
 from dispatcher.cli.query import note
 from dispatcher.core.intake.proposal import Proposal, propose
 from dispatcher.core.intake.wrapping import Beside, Wrapped
+from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.records.record import Phase
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules, with_queues_of
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
@@ -57,7 +58,9 @@ class Proposed(NamedTuple):
     proposal: Proposal
 
 
-def read_manifests(given: Sequence[Objects]) -> Manifests:
+def read_manifests(
+    given: Sequence[Objects], kinds: Kinds = BUILT_IN, *, are_kinds_of_leader: bool = False
+) -> Manifests:
     """The objects of files; raises `InvalidFile` for an object that cannot be wrapped."""
     found, beside = Manifests([], [], {}, []), list[Beside]()
     for file in given:
@@ -66,7 +69,7 @@ def read_manifests(given: Sequence[Objects]) -> Manifests:
             add = _PARTS.get((name_of(raw.get("apiVersion")).partition("/")[0], kind))
             if add is not None:
                 add(found, raw, f"{file.name}: object {number} ({kind})")
-        wrapping = wrapping_of(file)
+        wrapping = wrapping_of(file, kinds=kinds, are_kinds_of_leader=are_kinds_of_leader)
         found.gangs.extend((file.name, each) for each in wrapping.appwrappers)
         beside.extend(each for each in wrapping.beside if each.kind not in _KINDS_OF_PARTS)
     if given and not any(found):
@@ -117,21 +120,21 @@ def _node(title: str, raw: Json) -> Iterator[Json]:
     yield {"name": metadata.get("name"), "allocatable": allocatable, "labels": labels, "taints": taints}
 
 
-def world_of(file: str, found: Manifests) -> World:
+def world_of(file: str, found: Manifests, kinds: Kinds = BUILT_IN) -> World:
     """The world of these objects alone: one cluster, on which nothing runs. Raises `SpecError`, `InvalidFile`."""
     if not found.nodes:
         raise refused(file, NO_NODE)
     world = _parts(found, HUB_CLUSTER)
-    proposals = queued(proposals_of(found, _rules_of(world), world.now))
+    proposals = queued(proposals_of(found, _rules_of(world, kinds), world.now))
     return world.with_pending(each.proposal.record for each in proposals)
 
 
-def with_manifests(world: World, found: Manifests, cluster: str) -> World:
+def with_manifests(world: World, found: Manifests, cluster: str, kinds: Kinds) -> World:
     """The world of a scenario, changed by these objects.
 
     A scenario knows gangs by name, so no two may have one.
     """
-    changed, rules = changed_by(found, world, _rules_of(world), cluster)
+    changed, rules = changed_by(found, world, _rules_of(world, kinds), cluster)
     proposals = queued(proposals_of(found, rules, world.now))
     taken = {each.name for each in world.pending} | {each.name for each in world.running}
     for file, _, proposal in proposals:
@@ -142,7 +145,7 @@ def with_manifests(world: World, found: Manifests, cluster: str) -> World:
     return changed.with_pending(each.proposal.record for each in proposals)
 
 
-def _rules_of(world: World) -> SchedulingRules:
+def _rules_of(world: World, kinds: Kinds) -> SchedulingRules:
     """The rules by which AppWrappers find their queues in the world of a scenario."""
     return SchedulingRules(
         policy=world.policy,
@@ -150,6 +153,7 @@ def _rules_of(world: World) -> SchedulingRules:
         queues=world.queues or (),
         namespaces=world.namespaces,
         access=world.access,
+        kinds=kinds,
     )
 
 

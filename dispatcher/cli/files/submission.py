@@ -7,14 +7,22 @@ beside and do nothing with them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.cli.files.documents import NO_PODS, Objects, refused
-from dispatcher.core.intake.wrapping import NO_OPTIONS, Beside, WrapOptions, Wrapped, Wrapping, wrap
+from dispatcher.core.intake.wrapping import (
+    NO_OPTIONS,
+    Beside,
+    UndeclaredKindError,
+    WrapOptions,
+    Wrapped,
+    Wrapping,
+    wrap,
+)
 from dispatcher.core.kinds.breakdown import breakdown_of, object_of
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.errors import InvalidFile
@@ -59,10 +67,25 @@ def name_in(raw: Mapping[str, Any]) -> str:
     return name_of(metadata.get("name")) or f"{name_of(metadata.get('generateName'))}*"
 
 
-def wrapping_of(given: Objects, options: WrapOptions = NO_OPTIONS, kinds: Kinds = BUILT_IN) -> Wrapping:
-    """The AppWrappers of a file, and the objects beside them; raises `InvalidFile` for one that cannot be wrapped."""
+_NAME_THE_KINDS: Final = "If the operator has declared the kind, name the file of kinds with --kinds"
+
+
+def wrapping_of(
+    given: Objects,
+    options: WrapOptions = NO_OPTIONS,
+    kinds: Kinds = BUILT_IN,
+    *,
+    are_kinds_of_leader: bool = False,
+) -> Wrapping:
+    """The AppWrappers of a file, and the objects beside them; raises `InvalidFile` for one that cannot be wrapped.
+
+    The kinds of the leader cannot be changed with an option of the command.
+    """
     try:
         return wrap(given.objects, options, kinds)
+    except UndeclaredKindError as error:
+        advice = "" if are_kinds_of_leader else f". {_NAME_THE_KINDS}"
+        raise refused(given.name, f"{error}{advice}") from error
     except SpecError as error:
         raise refused(given.name, str(error)) from error
 

@@ -405,7 +405,9 @@ def _proposals(
     from dispatcher.cli.files.submission import check_any, check_namespace, wrapping_of
     from dispatcher.core.intake.proposal import propose
 
-    wrappings = [(each.name, wrapping_of(each, kinds=snapshot.rules.kinds)) for each in given]
+    wrappings = [
+        (each.name, wrapping_of(each, kinds=snapshot.rules.kinds, are_kinds_of_leader=True)) for each in given
+    ]
     written = [(file, each) for file, wrapping in wrappings for each in wrapping.appwrappers]
     found: list[Proposal] = []
     for number, (file, each) in enumerate(written):

@@ -135,6 +135,10 @@ class WrapError(SpecError):
         super().__init__(f"{_place(number, raw)}: {error.path}", error.problem, error.remedy)
 
 
+class UndeclaredKindError(WrapError):
+    """An object may make pods, and a declaration of its kind would say which."""
+
+
 def _place(number: int, raw: Mapping[str, Any]) -> str:
     """The place of an object in a list, in words."""
     return f"object {number} ({name_of(raw.get('kind')) or 'without a kind'})"
@@ -262,8 +266,10 @@ def _check(listed: _Listed, kinds: Kinds) -> None:
     try:
         breakdown_of(listed.raw, kinds)
     except SpecError as error:
-        is_underivable = error.path == "kind" and row.pods is None
-        listed.fail(SpecError("kind", error.problem, _MAY_MAKE_PODS) if is_underivable else error)
+        if error.path == "kind" and row.pods is None:
+            advised = SpecError("kind", error.problem, _MAY_MAKE_PODS)
+            raise UndeclaredKindError(listed.number, listed.raw, advised) from error
+        listed.fail(error)
     if row.run is not None:
         listed.fail(
             SpecError("kind", f"{listed.kind} has pods again and again: {row.why_underivable}", _ONE_RUN)
@@ -271,8 +277,8 @@ def _check(listed: _Listed, kinds: Kinds) -> None:
 
 
 _MAY_MAKE_PODS: Final = (
-    "Submit the file without it, or wrap it in an AppWrapper that declares its pods (docs/kinds.md, Wrap an object). "
-    "If the operator has declared the kind, name the file of kinds with --kinds"
+    "Submit the file without it, or wrap it in an AppWrapper that declares its pods (docs/kinds.md, Wrap an "
+    "object)"
 )
 _ONE_RUN: Final = (
     "Submit the object that it makes, or wrap it in an AppWrapper that declares its pods (docs/kinds.md, Wrap an "

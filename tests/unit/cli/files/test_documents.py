@@ -6,6 +6,7 @@ kinds, and `dispatcher run` refuses it.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from click.testing import CliRunner
 from dispatcher.__main__ import plugin_program
 from dispatcher.cli.files import documents
 from dispatcher.cli.files.documents import read_kinds
+from dispatcher.cli.files.submission import wrapping_of
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.errors import InvalidFile
@@ -206,6 +208,37 @@ async def test_setting_of_the_dispatcher_is_the_default(
     ran = await demand("-f", training)
     assert (ran.code, ran.out) == (2, "")
     assert "no template says what the pods ask for" in ran.err
+
+
+async def test_plan_counts_pods_of_a_declared_kind(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kinds: Path,
+    training: str,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.delenv("DISPATCHER_KINDS_FILE", raising=False)
+    monkeypatch.delenv("DISPATCHER_DATABASE_URL", raising=False)
+    plan, nodes = runner(monkeypatch, capsys, "plan"), tmp_path / "nodes.yaml"
+    status = {"allocatable": {"cpu": "64", "memory": "64Gi", "nvidia.com/gpu": "64", "pods": "110"}}
+    nodes.write_text(
+        yaml.safe_dump({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": status})
+    )
+
+    refused = await plan(str(nodes), training)
+    planned = await plan(str(nodes), training, "--kinds", str(kinds), "-o", "json")
+
+    assert (refused.code, refused.out) == (2, "")
+    assert "name the file of kinds with --kinds" in refused.err
+    assert json.loads(planned.out)["decisions"] == [{"dispatch": "default/train", "cluster": "hub"}]
+
+
+def test_kinds_of_the_leader_are_named_by_no_option(training: str) -> None:
+    [given] = documents.read_objects([training])
+    with pytest.raises(InvalidFile) as refused:
+        wrapping_of(given, are_kinds_of_leader=True)
+    assert "declares its pods" in str(refused.value)
+    assert "--kinds" not in str(refused.value)
 
 
 def test_kubectl_plugin_has_the_option(kinds: Path, training: str) -> None:
