@@ -30,10 +30,13 @@ _SAY: Final = "Say with --namespace where the dispatcher runs"
 def own_namespace(hub: Hub, given: str, *, anyway: bool = False, pod_namespace: Path = POD_NAMESPACE) -> str:
     """The namespace that is given, else that of the dispatcher's account, else that of the pod this runs in.
 
-    Raises `CommandFailed` if it is not known, and for a given one without a dispatcher while another namespace has one;
+    Raises `CommandFailed` if it is not known, and for a given one that has no dispatcher, as far as the hub says;
     `anyway` overrides the latter.
     """
-    found = _namespaces(hub)
+    known = _namespaces(hub)
+    if known is None and given and not anyway:
+        _check_deployment(hub, given)
+    found = known or []
     if given:
         if found and given not in found and not anyway:
             raise errors.CommandFailed(
@@ -56,8 +59,21 @@ def own_namespace(hub: Hub, given: str, *, anyway: bool = False, pod_namespace: 
     )
 
 
-def _namespaces(hub: Hub) -> list[str]:
-    """The namespaces of the account that may do the dispatcher's work on the hub.
+def _check_deployment(hub: Hub, given: str) -> None:
+    """Raises `CommandFailed` if the hub says that no dispatcher is in a namespace; one that may not be read counts."""
+    try:
+        hub.client.get(_deployment(given))
+    except errors.NotFound as error:
+        raise errors.CommandFailed(
+            f"no Deployment dispatcher is in namespace {given}, and the dispatcher reads Secrets only of its own "
+            "namespace: nothing was written. Give the right one with --namespace, or --yes does it all the same"
+        ) from error
+    except errors.Refused:
+        return
+
+
+def _namespaces(hub: Hub) -> list[str] | None:
+    """The namespaces of the account that may do the dispatcher's work on the hub; None if the hub does not say it.
 
     The binding of its rights says so, which only administrators of the hub write. A label of a Deployment would let
     anybody with a namespace say where kubeconfigs of members go.
@@ -72,13 +88,17 @@ def _namespaces(hub: Hub) -> list[str]:
     return sorted({name_of(each.get("namespace")) for each in subjects} - {""})
 
 
-def _usual_one(hub: Hub) -> list[str]:
+def _usual_one(hub: Hub) -> list[str] | None:
     """The usual namespace, if the Deployment is there: operators may read that one, and not all of the hub."""
     try:
-        hub.client.get(paths.item("apps/v1", "deployments", USUAL, "dispatcher"))
+        hub.client.get(_deployment(USUAL))
     except errors.Refused:
-        return []
+        return None
     return [USUAL]
+
+
+def _deployment(namespace: str) -> str:
+    return paths.item("apps/v1", "deployments", namespace, "dispatcher")
 
 
 def _listed(found: list[str]) -> str:

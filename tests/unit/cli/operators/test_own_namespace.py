@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,28 @@ async def test_operator_of_one_namespace_need_not_see_the_others(
     hub.on("GET", BINDING, refusal(403, "Forbidden"))
     hub.on("GET", USUAL, usual)
     assert await _found(hub, tmp_path, "", "tools") == expected
+
+
+NOT_THERE = "no Deployment dispatcher is in namespace ours, and .*nothing was written"
+
+
+@pytest.mark.parametrize(
+    ("deployment", "anyway", "said"),
+    [
+        pytest.param(answer({}), False, "", id="there"),
+        pytest.param(refusal(403, "Forbidden"), False, "", id="not-to-be-seen"),
+        pytest.param(refusal(404, "NotFound"), False, NOT_THERE, id="missing"),
+        pytest.param(refusal(404, "NotFound"), True, "", id="missing-and-insisted-on"),
+    ],
+)
+async def test_given_namespace_is_checked_by_its_deployment_where_the_rights_cannot_be_read(
+    hub: FakeApiServer, run: Run, tmp_path: Path, deployment: Reply, anyway: bool, said: str
+) -> None:
+    hub.on("GET", BINDING, refusal(403, "Forbidden"))
+    hub.on("GET", USUAL, refusal(403, "Forbidden"))
+    hub.on("GET", "/apis/apps/v1/namespaces/ours/deployments/dispatcher", deployment)
+    with pytest.raises(errors.CommandFailed, match=said) if said else nullcontext():
+        assert await _found(hub, tmp_path, "ours", "", anyway=anyway) == "ours"
 
 
 async def _found(hub: FakeApiServer, folder: Path, given: str, pod: str, *, anyway: bool = False) -> str:
