@@ -43,7 +43,7 @@ _FACTS: Final = (
     plain("Reason", "reason"),
     plain("Message", "message"),
     plain("Cluster", "last_cluster"),
-    Column(Heading("Logs"), lambda job: _logs(job)),
+    Column(Heading("Logs"), lambda job: logs_of(job)),
     plain("Submitted", "submitted_at"),
     plain("Started", "first_started_at"),
     plain("Ended", "ended_at"),
@@ -114,6 +114,21 @@ def holds(job: Row, held: Row | None) -> str:
     return f"{text(held['cpu'])} cpu, {text(held['memory_gib'])} GiB, {text(held['gpu'])} gpu"
 
 
+def logs_of(job: Row) -> str:
+    """The command for the logs of a failed AppWrapper; nothing for any other, and once it is deleted.
+
+    It names the pod and the container that failed first, if the message of `job` does.
+    """
+    from dispatcher.core.model.gangs.pods import first_failure_in
+    from dispatcher.core.status.conditions import log_command
+
+    if job["outcome"] != "failed" or job["deleted_at"] is not None or not job["last_cluster"]:
+        return ""
+    name, namespace = str(job["name"]), str(job["namespace"])
+    failure = first_failure_in(str(job["message"]))
+    return log_command(namespace, name, failure) if failure else f"kubectl aw logs {name} -n {namespace}"
+
+
 def _block(description: Description, width: int | None) -> str:
     facts = [
         *_facts(_FACTS, description.job),
@@ -166,13 +181,6 @@ def _table(heading: str, shown: str, is_there: bool) -> list[str]:
 def _start(waiting: Row) -> str:
     start = waiting["estimated_start"]
     return f"unknown: {text(waiting['estimate_unknown'])}" if start is None else text(start)
-
-
-def _logs(job: Row) -> str:
-    """The command for the logs of a failed AppWrapper; nothing for any other, and once it is deleted."""
-    if job["outcome"] != "failed" or job["deleted_at"] is not None or not job["last_cluster"]:
-        return ""
-    return f"kubectl aw logs {job['name']} -n {job['namespace']}"
 
 
 def _used(job: Row) -> str:

@@ -17,7 +17,7 @@ from dispatcher.core.lifecycle.health import unmade_pods
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.step import Act, Do, ObservedState
-from dispatcher.core.model.gangs.pods import PodFailure
+from dispatcher.core.model.gangs.pods import FAILED_FIRST, PodFailure
 from dispatcher.core.model.records.record import Change, Record
 
 
@@ -134,4 +134,4 @@ def _failed_first(message: str, failure: PodFailure | None) -> str:
     """The failure in words; empty if the message names the container and its code, as that of a bare Pod does."""
     if failure is None or f"container {failure.container} exited with code {failure.exit_code}" in message:
         return ""
-    return f"failed first: {failure.in_words}"
+    return f"{FAILED_FIRST}{failure.in_words}"

@@ -358,7 +358,9 @@ def _failure(record: Record, failure: PodFailure) -> dict[str, Any]:
         "reason": failure.reason,
         "message": failure.message,
         "at": timestamp(failure.at) if failure.at else "",
-        "logs": _log_command(record, failure) if record.phase in _KEEPS_FAILED and record.has_objects else "",
+        "logs": log_command(record.namespace, record.name, failure)
+        if record.phase in _KEEPS_FAILED and record.has_objects
+        else "",
     }
     return {word: value for word, value in found.items() if value not in ("", None)}
 
@@ -367,12 +369,12 @@ _KEEPS_FAILED: Final = frozenset({Phase.FAILING, Phase.FAILED})
 """Phases in which ended objects, and so failed pods, may be kept for their logs."""
 
 
-def _log_command(record: Record, failure: PodFailure) -> str:
+def log_command(namespace: str, name: str, failure: PodFailure) -> str:
     """The command in quotes where a shell needs them: a member may answer any name of a pod."""
     container = ["-c", failure.container] if failure.container else []
     previous = ["--previous"] if failure.has_restarted else []
-    where = ["-n", record.namespace, "--pod", failure.pod]
-    return shlex.join(["kubectl", "aw", "logs", record.name, *where, *container, *previous])
+    where = ["-n", namespace, "--pod", failure.pod]
+    return shlex.join(["kubectl", "aw", "logs", name, *where, *container, *previous])
 
 
 def _unhealthy(noted: NotedIssue) -> dict[str, str]:

@@ -5,8 +5,10 @@ Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
 
@@ -150,6 +152,17 @@ class PodFailure(Struct, frozen=True, omit_defaults=True):
         whose = f"container {self.container} of pod {self.pod}" if self.container else f"pod {self.pod}"
         code = "" if self.exit_code is None else f"exit code {self.exit_code}"
         return ", ".join(filter(None, (whose, code, self.reason)))
+
+
+FAILED_FIRST: Final = "failed first: "
+"""Stands in messages before the words of the first failure of a pod, at their end."""
+_FIRST_FAILURE: Final = re.compile(rf".*{FAILED_FIRST}(?:container ([a-z0-9-]+) of )?pod ([a-z0-9.-]+), ")
+
+
+def first_failure_in(message: str) -> PodFailure | None:
+    """The pod and the container whose failure ends a message; None if it names none."""
+    found = _FIRST_FAILURE.match(message)
+    return PodFailure(found[2], found[1] or "") if found else None
 
 
 class PodCounts(Struct, frozen=True):
