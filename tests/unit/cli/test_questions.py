@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.__main__ import complete_kubectl_plugin, kubectl_plugin
+from dispatcher.__main__ import complete_kubectl_plugin, kubectl_plugin, main
 from tests.commands import Ran, Run, runner
 from tests.fakes import FakeApiServer
 from tests.unit.cli.wire import MEMBERS, member, members
@@ -28,6 +28,7 @@ ALL_COMMANDS = [
     "wrap",
     "plan",
 ]
+PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 NO_DATABASE = (
     "no database: set DISPATCHER_DATABASE_URL or --database-url to a libpq URL, such as "
@@ -182,6 +183,28 @@ def test_completion_for_kubectl_offers_the_next_words(
     monkeypatch.setattr(sys, "argv", ["kubectl_complete-aw", *words])
     complete_kubectl_plugin()
     assert capsys.readouterr().out.split() == [*offered, ":4"]
+
+
+@pytest.mark.parametrize(
+    ("shell", "registered"),
+    [
+        ("bash", "complete -o nosort -F _dispatcher_completion dispatcher\n"),
+        ("zsh", "compdef _dispatcher_completion dispatcher\n"),
+        ("fish", "complete --no-files --command dispatcher --arguments"),
+    ],
+)
+def test_completion_of_the_page_is_a_script_for_the_shell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shell: str, registered: str
+) -> None:
+    variable, asked = "_DISPATCHER_COMPLETE", f"{shell}_source"
+    assert f"{variable}={asked} dispatcher" in PAGE.read_text(encoding="utf-8")
+    monkeypatch.setenv(variable, asked)
+    monkeypatch.setattr(sys, "argv", ["dispatcher"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    script = capsys.readouterr().out
+    assert (ended.value.code, registered in script) == (0, True)
+    assert f"{variable}={shell}_complete" in script
 
 
 ELSEWHERE = "postgresql://ada:hunter2@db.example.org/dispatcher"
