@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -52,15 +53,15 @@ class Receiver:
 
 
 @asynccontextmanager
-async def receiving() -> AsyncIterator[Receiver]:
+async def receiving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
     """A web server, as long as the block lasts."""
     receiver, application = Receiver(), web.Application()
     application.router.add_route("*", "/{path:.*}", receiver.take)
     runner = web.AppRunner(application)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
-    receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}/in"
+    receiver.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{runner.addresses[0][1]}/in"
     try:
         yield receiver
     finally:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import orjson
 import pytest
@@ -18,6 +20,7 @@ from dispatcher.notify.process import try_target
 from dispatcher.notify.retry import Failed, Outcome, Refused, Sent
 from dispatcher.notify.senders import check_address, sender_of
 from dispatcher.notify.targets import AppriseAddress, Target, Webhook
+from testbed.certificates import make_certificates
 from tests.receivers import Mailbox, Receiver, mailbox, receiving, text_of
 from tests.unit.notify.values import NOW, make_event, make_target
 
@@ -117,7 +120,8 @@ async def test_a_server_that_hangs_ends_an_attempt_and_is_not_called_twice_at_on
     await server.wait_closed()
 
 
-TENANTS = "@everyone @here <@123> <!channel>: [renew](https://login.example.com)"
+LINK = "[renew](https://login.example.com)"
+TENANTS = f"@everyone @here <@123> <!channel>: {LINK}"
 INVISIBLE = "\N{ZERO WIDTH SPACE}"
 
 
@@ -163,6 +167,30 @@ async def test_slack_gets_text_whose_marks_are_escaped(monkeypatch: pytest.Monke
     text = orjson.loads(receiver.received[0][1])["attachments"][0]["text"]
     assert "@everyone @here &lt;@123&gt; &lt;!channel&gt;: [renew]" in text
     assert INVISIBLE not in text
+
+
+async def test_teams_gets_text_whose_marks_are_escaped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates = make_certificates(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificates.serving, certificates.serving_key)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificates.ca))
+    message = of_event(make_event(7, message=f"<at>ada@example.com</at> {LINK}"), Occasion.FAILED)
+    async with receiving(tls) as receiver:
+        host = receiver.url.removeprefix("https://").removesuffix("/in")
+        address = AppriseAddress(f"workflows://{host}/WORKFLOW/SIGNATURE")
+        assert await sent(make_target(address=address), message) == Sent()
+    card = orjson.loads(receiver.received[0][1])["attachments"][0]["content"]
+    _image, title, body = card["body"]
+    assert (title["text"], card["msteams"]) == (
+        message.title,
+        {"width": "full"},
+    )  # without entities, as of a mention
+    assert body["text"].startswith(
+        r"team\-a/train failed in cluster west: <at\>ada@example\.com</at\> \[renew\]\(https://login\.example\.com\)"
+    )
+    assert INVISIBLE not in body["text"]
 
 
 @pytest.mark.parametrize("url", ["no-such-service://x", "T0KEN", "slack://"])
