@@ -1,4 +1,4 @@
-"""The screens of the commands at 80, 100 and 160 columns: `make docs` writes them, and tests compare them.
+"""The screens of the commands at 80, 100, 120 and 160 columns: `make docs` writes them, and tests compare them.
 
 The commands that read the database are run on the fortnight of `testbed.past`, those that read only files on the files
 below. The others lay out the objects of their own tests, at the time of these.
@@ -41,7 +41,7 @@ from tests.unit.cli.people import test_running
 from tests.unit.cli.wire import member
 from tests.unit.core.kinds.ray import HEAD, WORKER, cluster, group, ray_job
 
-WIDTHS: Final = (80, 100, 160)
+WIDTHS: Final = (80, 100, 120, 160)
 OF_PAGE: Final = 100
 """The width of the screens in docs/cli.md."""
 GOLDEN: Final = Path(__file__).parent / "golden" / "screens"

@@ -26,7 +26,7 @@ def test_screen_is_the_golden_one(name: str) -> None:
     assert SCREENS[name] == golden(name), "run `make docs`"
 
 
-@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("width", [80, 100, 120])
 def test_no_line_is_longer_than_the_terminal(width: int) -> None:
     lines = [
         line
