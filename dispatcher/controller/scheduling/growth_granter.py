@@ -1,13 +1,14 @@
 """Grants growth of running gangs: gathers the facts, lets the core decide, and commits.
 
 A pass costs nothing while no gang has pods that wait for a grant. It decides beside the event loop, on values that were
-gathered on the loop; what changed meanwhile is checked before the commit. The grants of one gang are one commit. The
-reconciler removes the gates of granted pods: the granter wakes it for each record that it committed.
+gathered on the loop; what changed meanwhile is checked before the commit, in parts. The grants of one gang are one
+commit. The reconciler removes the gates of granted pods: the granter wakes it for each record that it committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from dispatcher.core.model.records.record import Change, Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.cycle.isolation import copies_of
 from dispatcher.core.scheduling.cycle.queue_planner import QueueRules
+from dispatcher.core.scheduling.cycle.recheck import Rechecked
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.growth.grants import (
     Grant,
@@ -86,6 +88,7 @@ class GrowthGranter:
         queues: QueueRules,
         snapshots_of: Callable[[], Snapshots],
         now: datetime,
+        slices: Slices,
     ) -> bool:
         """Decide about these gangs, and commit what is new. `snapshots_of` returns the clusters of the moment.
 
@@ -94,13 +97,16 @@ class GrowthGranter:
         snapshots = snapshots_of()
         before = copies_of(snapshots)  # the plan takes from the snapshots
         grants = await self._planner.run(self._plan(growing, queues, snapshots, now))
-        right = self._still_right(grants, growing, before, snapshots_of, now)
-        changes = {each.record.uid: change for each in right if (change := _change_safely(each, now))}
-        committed = {record.uid for record in await self._committer.commit_all(list(changes.values()))}
-        for uid in committed:
-            self._on_decided(uid)
+        tried, committed, left = set[str](), set[str](), deque(grants)
+        while left:
+            right = self._still_right(left, growing, before, snapshots_of, now, slices)
+            changes = {each.record.uid: change for each in right if (change := _change_safely(each, now))}
+            done = {record.uid for record in await self._committer.commit_all(list(changes.values()))}
+            for uid in done:
+                self._on_decided(uid)
+            tried.update(each.record.uid for each in right)
+            committed |= done
         self._observe((each for each in grants if each.record.uid in committed), now)
-        tried = {each.record.uid for each in right}
         lost = [each.record for each in grants if each.pods and each.record.uid not in committed]
         return all(each.uid in tried and self._cache.get(each.uid) is each for each in lost)
 
@@ -124,27 +130,31 @@ class GrowthGranter:
 
     def _still_right(
         self,
-        grants: Sequence[Grant],
+        left: deque[Grant],
         growing: Sequence[Growing],
         before: Snapshots,
         snapshots_of: Callable[[], Snapshots],
         now: datetime,
+        slices: Slices,
     ) -> Sequence[Grant]:
-        """The decisions about gangs that have not changed since, and whose pods still fit their clusters.
+        """The next decisions about gangs that have not changed since, and whose pods still fit their clusters.
 
-        Nothing is placed again if the clusters are as they were `before` the plan. A decision that raises is left out
-        (logged). The caller must not await anything between this check and the commit.
+        Takes from the left of `left` as many as are checked in a short time: all if the clusters are as they were
+        `before` the plan, since nothing is placed again then. A decision that raises is left out (logged). The caller
+        must not await anything between this check and the commit.
         """
-        current = [each for each in grants if self._cache.get(each.record.uid) is each.record]
-        if not any(each.pods for each in current):
-            return current
-        snapshots = snapshots_of()
-        if snapshots == before:
-            return current
-        right = still_fitting(current, growing, snapshots, now)
+        if not any(each.pods for each in left) or (snapshots := snapshots_of()) == before:
+            right = Rechecked([*self._current(left)], [])
+            left.clear()
+        else:
+            right = still_fitting(self._current(slices.take_for_check(left)), growing, snapshots, now)
         for each in right.failures:
             log.internal_error("growth", each.error, appwrapper=each.uid)
         return right.found
+
+    def _current(self, grants: Iterable[Grant]) -> Iterator[Grant]:
+        """The decisions about gangs that have not changed since."""
+        return (each for each in grants if self._cache.get(each.record.uid) is each.record)
 
     def _observe(self, grants: Iterable[Grant], now: datetime) -> None:
         for grant in grants:

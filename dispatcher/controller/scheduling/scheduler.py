@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -201,7 +201,7 @@ class Scheduler:
         growing = await self._growth.growing(queues.forest, slices, before_the_cycle=before_the_cycle)
         if growing:
             await self._cache.prepare(slices)
-            if not await self._growth.decide(growing, queues, self._snapshots, self._now()):
+            if not await self._growth.decide(growing, queues, self._snapshots, self._now(), slices):
                 self.wake()
 
     async def _decide_on_queue(self) -> None:
@@ -379,10 +379,13 @@ class Scheduler:
             if not isinstance(news, Placed) and self._is_current(news.record):
                 changes[news.record.uid] = _change_safely(news, now)
                 await slices.give_way()
-        planned = [each for each in batch if isinstance(each, Placed)]
-        for placed in self._still_placed(planned, before):
-            changes[placed.record.uid] = _change_safely(placed, now)
-        self._note_committed(await self._committer.commit_all([each for each in changes.values() if each]))
+        planned = deque(each for each in batch if isinstance(each, Placed))
+        while planned or changes:
+            for placed in self._still_placed(planned, before, slices):
+                changes[placed.record.uid] = _change_safely(placed, now)
+            committed = await self._committer.commit_all([each for each in changes.values() if each])
+            self._note_committed(committed)
+            changes = {}
 
     def _is_current(self, record: Record) -> bool:
         """True if a record is queued and has not changed; false if that raises (logged)."""
@@ -408,25 +411,36 @@ class Scheduler:
             self._is_next_due |= are_declared and record.phase is not Phase.QUEUED
 
     def _still_placed(
-        self, placed: Sequence[Placed], before: Mapping[str, ClusterSnapshot]
+        self, planned: deque[Placed], before: Mapping[str, ClusterSnapshot], slices: Slices
     ) -> Sequence[Placed]:
-        """The placed gangs that their users have not changed, and that still fit their clusters.
+        """The next placed gangs that their users have not changed, and that still fit their clusters.
 
-        Nothing is placed again if the clusters are as they were `before` the plan. A gang that raises is left out
-        (logged).
+        Takes from the left of `planned` as many as are checked in a short time: all if the clusters are as they were
+        `before` the plan, since nothing is placed again then. A gang that raises is left out (logged).
 
         The reconciler commits that a gang was suspended, redirected or deleted, and wakes the next cycle. After a
         takeover the watch may show such a change before the reconciler has seen it. The caller must not await anything
         between this check and the commit.
         """
-        placed = [each for each in placed if self._lookups.is_unchanged(each.record)]
-        if not placed:
-            return placed
-        unchanged = [each for each in placed if self._is_current(each.record)]
+        if not planned:
+            return ()
+        wanted = list[Placed]()
+
+        def current(placed: Iterable[Placed]) -> Iterator[Placed]:
+            for each in placed:
+                if self._lookups.is_unchanged(each.record):
+                    wanted.append(each)
+                    if self._is_current(each.record):
+                        yield each
+
         snapshots = self._snapshots()
-        right = Rechecked(unchanged, []) if snapshots == before else still_fitting(unchanged, snapshots)
+        if snapshots == before:
+            right = Rechecked([*current(planned)], [])
+            planned.clear()
+        else:
+            right = still_fitting(current(slices.take_for_check(planned)), snapshots)
         _log_failures(right.failures)
-        if len(right.found) < len(placed):
+        if len(right.found) < len(wanted):
             self.wake()
         return right.found
 

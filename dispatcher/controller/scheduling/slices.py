@@ -8,7 +8,8 @@ beside the loop (`planner`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from dispatcher.controller.scheduling.garbage import collect_after
@@ -17,6 +18,9 @@ T = TypeVar("T")
 
 SLICE_SECONDS: Final = 0.005
 """Long beside the cost of a switch, and short beside every timeout: a timer that is due waits for three slices."""
+
+CHECK_SECONDS: Final = 0.02
+"""The time of a check before a commit: longer than a slice, because a transaction follows each."""
 
 
 class Slices:
@@ -42,3 +46,14 @@ class Slices:
         for item in list(items):
             act(item)
             await self.give_way()
+
+    def take_for_check(self, items: deque[T]) -> Iterator[T]:
+        """Take items from the left, at least one, until the time of a check is over; no other task runs meanwhile.
+
+        What is checked and its commit must be about the same moment, so the commit begins before the next items.
+        """
+        until = self._monotonic() + CHECK_SECONDS
+        while items:
+            yield items.popleft()
+            if self._monotonic() >= until:
+                return

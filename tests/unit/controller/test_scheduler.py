@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from itertools import count
+from types import MappingProxyType
 from typing import Any
 
 from dispatcher.controller.members.cluster import Cluster
@@ -227,18 +228,20 @@ async def test_gang_submitted_while_the_cycle_waits_is_not_dispatched_before_it_
 
 
 class Shrinking(HubAlone):
-    """Somebody else's pod takes a node while a long queue is planned."""
+    """Somebody else's pods take these cpus while a long queue is planned and committed: before these looks."""
 
     looks = 0
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, taken: Mapping[int, int] = MappingProxyType({2: 6})) -> None:
         super().__init__(world.cluster)
         self._world = world
+        self._taken = taken
 
     def snapshots(self, requirements: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
         self.looks += 1
-        if self.looks == 2:
-            self._world.ledger.reserve("another", make_gang(cpu=6000))
+        if self.looks in self._taken:
+            gang = make_gang(cpu=1000 * self._taken[self.looks])
+            self._world.ledger.reserve(f"another-{self.looks}", gang)
         return super().snapshots(requirements)
 
 
@@ -263,6 +266,23 @@ async def test_placement_that_no_longer_fits_when_it_is_to_be_committed_is_left_
     record = world.record("uid-of-aw-1")
     assert record.pending is not None
     assert record.pending.reason == "InsufficientResources"
+
+
+async def test_placements_are_checked_and_committed_in_parts_by_the_clusters_of_each_moment(
+    world: World,
+) -> None:
+    submit(world, 1, 1, 1, 9, 1)
+    dispatch = impatient(world, Shrinking(world, {2: 1, 4: 5}))
+    await dispatch.cycle()
+    assert world.store.batches == [[("aw-0", "dispatched"), ("aw-3", "blocked")], [("aw-1", "dispatched")]]
+    assert world.ledger.free()["cpu"] == 0
+    assert dispatch._wake.is_set()  # noqa: SLF001  # what ends its pause
+
+
+async def test_placements_are_committed_at_once_if_no_cluster_has_changed(world: World) -> None:
+    submit(world, 1, 1, 1)
+    await impatient(world, HubAlone(world.cluster)).cycle()
+    assert [len(batch) for batch in world.store.batches] == [3]
 
 
 async def test_gang_that_changes_while_the_queue_is_planned_is_left_to_the_next_cycle(world: World) -> None:

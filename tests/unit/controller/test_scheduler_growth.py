@@ -22,7 +22,7 @@ from dispatcher.core.scheduling.cycle.queue_planner import QueueRules
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.probes import Metrics
 from tests.builders import at, attempt_of, make_gang
-from tests.unit.controller.test_scheduler import HubAlone, dispatch_of
+from tests.unit.controller.test_scheduler import HubAlone, Shrinking, dispatch_of, impatient
 from tests.unit.controller.test_scheduler_queues import START, TEAMS, is_woken, put, scheduler_of
 from tests.unit.controller.world import World
 
@@ -243,6 +243,17 @@ async def test_grant_whose_room_was_taken_meanwhile_is_decided_again_at_once(
     assert is_woken(scheduler) == (not granted)
     await scheduler.cycle()
     assert world.record(record.uid).grown == CPU * (granted or 2)
+
+
+async def test_grants_are_checked_and_committed_in_parts_by_the_clusters_of_each_moment(world: World) -> None:
+    first, second, third = (ray(world, 1, name=name) for name in ("first", "second", "third"))
+    for record in (first, second, third):
+        ask(world, record, 1)
+    scheduler = impatient(world, Shrinking(world, {3: 1, 5: 2}))
+    await scheduler.cycle()
+    assert world.store.batches == [[("first", "granted")], [("second", "granted")]]
+    assert world.ledger.free()["cpu"] == 0
+    assert is_woken(scheduler)
 
 
 @pytest.mark.parametrize(
