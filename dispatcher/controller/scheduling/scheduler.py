@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -51,7 +51,7 @@ from dispatcher.core.scheduling.cycle.outcomes import (
     Waiting,
 )
 from dispatcher.core.scheduling.cycle.queue_planner import QueueRules
-from dispatcher.core.scheduling.cycle.recheck import Rechecked, still_fitting
+from dispatcher.core.scheduling.cycle.recheck import Rechecked, has_new_room, still_fitting
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
 from dispatcher.probes import Metrics
@@ -102,6 +102,13 @@ class Lookups(Struct, frozen=True):
     is_unchanged: Callable[[Record], bool]
     queues: Callable[[], QueueRules] = lambda: NONE_DECLARED
     finished_items: Callable[[Record], Awaitable[Collection[int]]] = _nothing_is_finished
+
+
+class _Basis(NamedTuple):
+    """The clusters and the queues on which a cycle was planned; the plan takes nothing from these snapshots."""
+
+    snapshots: Mapping[str, ClusterSnapshot]
+    forest: Forest
 
 
 class Scheduler:
@@ -212,13 +219,13 @@ class Scheduler:
                 break
         now = self._now()  # a gang that arrived while the cycle waited must not be dispatched before that
         begun = self._monotonic()
-        batches, before = await self._plan_without_culprits(now)
+        batches, basis = await self._plan_without_culprits(now)
         self._planned_at = now
         # A cycle that plans for seconds also commits pending reasons for as long, or none would ever be committed.
         enough = self._monotonic() + min(self._monotonic() - begun, MOST_TELLING)
         while batches:
             batch = batches.popleft()
-            await self._decide(batch, before, now)
+            await self._decide(batch, basis, now)
             is_news = self._wake.is_set() and self._monotonic() >= enough
             if is_news and not any(isinstance(each, Placed) for each in batch):
                 break  # a new cycle is due, and commits the pending reasons that are left
@@ -233,23 +240,25 @@ class Scheduler:
             self._is_next_due = False
             self.wake()
 
-    async def _plan_without_culprits(
-        self, now: datetime
-    ) -> tuple[deque[list[NewOutcome]], Mapping[str, ClusterSnapshot]]:
-        """The news of a cycle in batches, and the snapshots before it.
+    async def _plan_without_culprits(self, now: datetime) -> tuple[deque[list[NewOutcome]], _Basis]:
+        """The news of a cycle in batches, and what it was planned on.
 
         If an exception ends the plan, the gangs that cause it are barred, and all others are planned anew.
         """
         while True:
-            snapshots = self._snapshots()
-            before = copies_of(snapshots)  # the plan takes from the snapshots
+            snapshots, queues = self._snapshots(), self._lookups.queues()
+            basis = _Basis(copies_of(snapshots), queues.forest)
             try:
-                return await self._batches_of(await self._plan(snapshots, now), len(snapshots)), before
+                plan = await self._planner.run(self._queue_cycles.plan_in_steps(queues, snapshots, now))
+                _log_failures(plan.failures)
+                for group in plan.groups:
+                    await self._take_back(group, basis, now)
+                return await self._batches_of(plan.others, len(snapshots)), basis
             except (errors.StoreError, MemoryError):
                 raise
             except Exception:
                 self._queue_cycles.forget()
-                if not await self._bar_culprits(before, now):
+                if not await self._bar_culprits(basis.snapshots, now):
                     raise
 
     async def _batches_of(self, news: Sequence[NewOutcome], clusters: int) -> deque[list[NewOutcome]]:
@@ -317,22 +326,13 @@ class Scheduler:
         self._cache.follow_terms()
         return self._known.snapshots(self._cache.pending_queue.requirements())
 
-    async def _plan(self, snapshots: Mapping[str, ClusterSnapshot], now: datetime) -> Sequence[NewOutcome]:
-        """Plan a cycle and commit its preemptions; return the other outcomes that change a record."""
-        queues = self._lookups.queues()
-        plan = await self._planner.run(self._queue_cycles.plan_in_steps(queues, snapshots, now))
-        _log_failures(plan.failures)
-        for group in plan.groups:
-            await self._take_back(group, now)
-        return plan.others
-
-    async def _take_back(self, group: Preempting | Drained, now: datetime) -> None:
+    async def _take_back(self, group: Preempting | Drained, basis: _Basis, now: datetime) -> None:
         """Commit a preemption whole or not at all, and a drain gang by gang.
 
         If a record has changed since the cycle, the next cycle decides again. What the database cannot hold, or raises,
         waits for the next cycle without waking it.
         """
-        changes = await self._changes_safely(group, now)
+        changes = await self._changes_safely(group, basis, now)
         if isinstance(group, Drained):
             committed = await self._committer.commit_all(changes)
         else:
@@ -342,15 +342,17 @@ class Scheduler:
         if len(committed) < len(gangs) and not self._are_current(group):
             self.wake()
 
-    async def _changes_safely(self, group: Preempting | Drained, now: datetime) -> list[Change]:
-        """The changes of a group; none if a preemption is no longer as planned, or if that raises (logged)."""
+    async def _changes_safely(
+        self, group: Preempting | Drained, basis: _Basis, now: datetime
+    ) -> list[Change]:
+        """The changes of a group; none if it is no longer as planned, or if that raises (logged)."""
         try:
             finished = {
                 each.record.uid: await self._lookups.finished_items(each.record)
                 for each in queue_cycles.leaving(group)
                 if not each.is_surplus and self._cache.get(each.uid) is each.record
             }
-            if isinstance(group, Preempting) and not self._may_preempt(group):
+            if not self._is_as_planned(group, basis):
                 return []
             return queue_cycles.changes_of(group, now, finished)
         except errors.StoreError:
@@ -359,17 +361,39 @@ class Scheduler:
             log.internal_error("scheduler", error, appwrapper=queue_cycles.leaving(group)[0].record.uid)
             return []
 
-    def _may_preempt(self, group: Preempting) -> bool:
-        """True if no record of the group has changed, and the user still wants the gang that the others give way to.
+    def _is_as_planned(self, group: Preempting | Drained, basis: _Basis) -> bool:
+        """True if the gangs of a group must still leave; otherwise the next cycle is woken.
 
-        The caller must not await anything between this check and the commit.
+        No queue of the group may have changed. For a preemption, no record of the group may have changed either, the
+        user must still want the preemptor, and no room may have come for it meanwhile. The caller must not await
+        anything between this check and the commit.
         """
-        return queue_cycles.are_current(group, self._cache) and self._lookups.is_unchanged(group.record)
+        records = [each.record for each in queue_cycles.leaving(group)]
+        if isinstance(group, Preempting):
+            is_current = queue_cycles.are_current(group, self._cache)
+            if not is_current or not self._lookups.is_unchanged(group.record):
+                return False  # the caller or the reconciler wakes the next cycle
+            records.append(group.record)
+        if self._have_queues_changed(records, basis) or (
+            isinstance(group, Preempting)
+            and has_new_room(group.record, basis.forest, basis.snapshots, self._snapshots())
+        ):
+            self.wake()
+            return False
+        return True
+
+    def _have_queues_changed(self, records: Iterable[Record], basis: _Basis) -> bool:
+        """True if a queue of these gangs, or a queue above it, was declared otherwise during the plan.
+
+        Other queues do not count: queues that change all the time would stop every gang.
+        """
+        leaves = chain.from_iterable(record.leaves for record in records)
+        return self._lookups.queues().forest.has_changed(basis.forest, leaves)
 
     async def _decide(
         self,
         batch: Sequence[NewOutcome],
-        before: Mapping[str, ClusterSnapshot],
+        basis: _Basis,
         now: datetime,
     ) -> None:
         slices = Slices(self._monotonic)
@@ -381,7 +405,7 @@ class Scheduler:
                 await slices.give_way()
         planned = deque(each for each in batch if isinstance(each, Placed))
         while planned or changes:
-            for placed in self._still_placed(planned, before, slices):
+            for placed in self._still_placed(planned, basis, slices):
                 changes[placed.record.uid] = _change_safely(placed, now)
             committed = await self._committer.commit_all([each for each in changes.values() if each])
             self._note_committed(committed)
@@ -410,13 +434,11 @@ class Scheduler:
             self._on_decided(record.uid)
             self._is_next_due |= are_declared and record.phase is not Phase.QUEUED
 
-    def _still_placed(
-        self, planned: deque[Placed], before: Mapping[str, ClusterSnapshot], slices: Slices
-    ) -> Sequence[Placed]:
-        """The next placed gangs that their users have not changed, and that still fit their clusters.
+    def _still_placed(self, planned: deque[Placed], basis: _Basis, slices: Slices) -> Sequence[Placed]:
+        """The next placed gangs that have not changed, whose queues have not either, and that still fit their clusters.
 
         Takes from the left of `planned` as many as are checked in a short time: all if the clusters are as they were
-        `before` the plan, since nothing is placed again then. A gang that raises is left out (logged).
+        before the plan, since nothing is placed again then. A gang that raises is left out (logged).
 
         The reconciler commits that a gang was suspended, redirected or deleted, and wakes the next cycle. After a
         takeover the watch may show such a change before the reconciler has seen it. The caller must not await anything
@@ -430,11 +452,11 @@ class Scheduler:
             for each in placed:
                 if self._lookups.is_unchanged(each.record):
                     wanted.append(each)
-                    if self._is_current(each.record):
+                    if self._is_current(each.record) and not self._have_queues_changed([each.record], basis):
                         yield each
 
         snapshots = self._snapshots()
-        if snapshots == before:
+        if snapshots == basis.snapshots:
             right = Rechecked([*current(planned)], [])
             planned.clear()
         else:

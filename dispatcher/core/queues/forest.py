@@ -175,6 +175,22 @@ class Forest(Struct, frozen=True):
         """The forest by which quota is counted: this one, with the held queues."""
         return self if self.with_held is None else self.with_held
 
+    def has_changed(self, since: Forest, leaves: Iterable[str]) -> bool:
+        """True if one of these queues, or a queue above one, is declared otherwise than in an earlier forest.
+
+        Quota that other queues lend is not compared.
+        """
+        return self is not since and any(
+            self._declared(leaf) != since._declared(leaf) for leaf in set(leaves)
+        )
+
+    def _declared(self, leaf: str) -> tuple[object, ...] | None:
+        """The declarations that count for the gangs of a leaf; None if it takes none."""
+        place = self.places.get(leaf)
+        if place is None or not place.is_leaf:
+            return None
+        return self.defaults, self.is_declared, *(self.places[name].queue for name in place.path)
+
     def why_missing(self, name: str) -> str:
         """Why no gang goes to a queue that is not among the valid ones, in a sentence."""
         if not self.is_declared:

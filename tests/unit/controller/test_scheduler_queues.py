@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from fractions import Fraction
 from traceback import walk_stack
 from typing import Any
@@ -18,6 +18,7 @@ from dispatcher.controller.scheduling.scheduler import NONE_DECLARED, Lookups, R
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.model import incremental
 from dispatcher.core.model.records.record import Change, Phase, Record
+from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.queues.declared_queues import DeclaredQueues, DispatchQueue
 from dispatcher.core.queues.forest import Defaults, Forest
 from dispatcher.core.queues.queue import (
@@ -33,6 +34,7 @@ from dispatcher.core.queues.queue import (
 )
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, Placed
 from dispatcher.core.scheduling.cycle.queue_planner import QueueRules
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.sharing.gangs import RecentUse
 from dispatcher.errors import StoreUnavailable
 from dispatcher.probes import Metrics
@@ -328,6 +330,102 @@ async def test_group_with_a_record_that_changed_after_the_plan_is_not_committed(
     assert is_woken(scheduler)
 
 
+class Growing(HubAlone):
+    """A node of so many cpus joins the hub while a cycle is planned: before the second look."""
+
+    looks = 0
+
+    def __init__(self, world: World, cpu: int) -> None:
+        super().__init__(world.cluster)
+        self._world, self._cpu = world, cpu
+
+    def snapshots(self, requirements: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
+        self.looks += 1
+        if self.looks == 2:
+            self._world.ledger.set_node(make_core_node("n2", cpu=1000 * self._cpu))
+        return super().snapshots(requirements)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "phase"),
+    [
+        pytest.param(6, Phase.DISPATCHING, id="there-is-room-now"),
+        pytest.param(5, Phase.QUEUED, id="there-is-still-too-little"),
+    ],
+)
+async def test_no_gang_is_preempted_for_a_gang_that_fits_since_the_plan(
+    world: World, cpu: int, phase: Phase
+) -> None:
+    put(world, "first", 8, "a", Phase.RUNNING)
+    owner = put(world, "owner", 6, "a", priority=10)
+    queue = Queue("a", preemption=Preemption(within_queue=WithinQueue.LOWER_PRIORITY))
+    scheduler = scheduler_of(world, (queue,), clusters=Growing(world, cpu))
+    await scheduler.cycle()
+    assert is_woken(scheduler)
+    await scheduler.cycle()
+    assert world.record(owner.uid).phase is phase
+    assert len(world.store.groups) == (0 if phase is Phase.DISPATCHING else 1)
+
+
+async def test_room_that_was_there_when_the_plan_began_delays_no_preemption_for_quota(world: World) -> None:
+    world.ledger.set_node(make_core_node("n0", cpu=8000))
+    put(world, "first", 6, "b", Phase.RUNNING)
+    put(world, "owner", 6, "a")
+    limited = (replace(TEAMS[0], resources={"cpu": Quota(8000)}), *TEAMS[1:])
+    await scheduler_of(world, limited, clusters=Growing(world, 8)).cycle()
+    assert len(world.store.groups) == 1
+
+
+CHANGED_QUEUES = [
+    pytest.param("a", {"stop_policy": StopPolicy.HOLD}, True, id="held"),
+    pytest.param("a", {"resources": {"cpu": Quota(5000)}}, True, id="lowered"),
+    pytest.param("org", {"stop_policy": StopPolicy.HOLD}, True, id="queue-above-held"),
+    pytest.param("other", {"stop_policy": StopPolicy.HOLD}, False, id="another-queue"),
+]
+
+
+def declare_later(scheduler: Scheduler, queues: tuple[Queue, ...], name: str, fields: dict[str, Any]) -> None:
+    """Change a queue while the scheduler plans: after the plan has read the queues."""
+    plan, first = scheduler._queue_cycles.plan_in_steps, True  # noqa: SLF001  # the moment of the plan
+    changed = tuple(replace(each, **fields) if each.name == name else each for each in queues)
+
+    def plan_in_steps(rules: QueueRules, *args: Any) -> Any:  # noqa: ANN401
+        nonlocal first
+        steps = plan(rules, *args)
+        if first:
+            first, later = False, QueueRules(Forest.of(changed))
+            scheduler._lookups = replace(scheduler._lookups, queues=lambda: later)  # noqa: SLF001
+        return steps
+
+    scheduler._queue_cycles.plan_in_steps = plan_in_steps  # type: ignore[method-assign,assignment]  # noqa: SLF001
+
+
+@pytest.mark.parametrize(("name", "fields", "drops"), CHANGED_QUEUES)
+async def test_gang_is_placed_anew_if_its_queue_changes_during_the_plan(
+    world: World, name: str, fields: dict[str, Any], drops: bool
+) -> None:
+    queues = (*TEAMS, Queue("other"))
+    owner = put(world, "owner", 6, "a")
+    scheduler = scheduler_of(world, queues)
+    declare_later(scheduler, queues, name, fields)
+    await scheduler.cycle()
+    assert world.record(owner.uid).phase is (Phase.QUEUED if drops else Phase.DISPATCHING)
+    assert is_woken(scheduler)
+
+
+@pytest.mark.parametrize(("name", "fields", "drops"), CHANGED_QUEUES)
+async def test_no_gang_is_preempted_for_a_queue_that_changes_during_the_plan(
+    world: World, name: str, fields: dict[str, Any], drops: bool
+) -> None:
+    queues = (*TEAMS, Queue("other"))
+    borrowed(world)
+    scheduler = scheduler_of(world, queues)
+    declare_later(scheduler, queues, name, fields)
+    await scheduler.cycle()
+    assert len(world.store.groups) == (0 if drops else 1)
+    assert is_woken(scheduler)
+
+
 async def test_no_gang_is_preempted_for_a_gang_that_its_user_suspends(world: World) -> None:
     borrowed(world)
     scheduler = scheduler_of(world, is_unchanged=lambda record: record.name != "owner")
@@ -430,6 +528,15 @@ async def test_drained_queue_gives_its_gangs_back_each_by_itself(world: World) -
         assert victim.message == "its queue b is stopped and drained"
         assert (victim.requeuings, victim.retries, victim.requeuing_seconds) == (0, 0, 0)
     assert sorted(world.store.batches[0]) == [("first", "evicted"), ("second", "evicted")]
+
+
+async def test_gangs_stay_if_their_queue_is_opened_again_before_they_are_drained(world: World) -> None:
+    runs = put(world, "runs", 4, "b", Phase.RUNNING)
+    scheduler = scheduler_of(world, DRAINED)
+    declare_later(scheduler, DRAINED, "b", {"stop_policy": StopPolicy.NONE})
+    await scheduler.cycle()
+    assert world.record(runs.uid).phase is Phase.RUNNING
+    assert is_woken(scheduler)
 
 
 async def test_gang_that_changes_while_its_queue_is_drained_keeps_no_other_from_leaving(world: World) -> None:

@@ -10,12 +10,14 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from dispatcher.api.selector import EVERYTHING
 from dispatcher.core.model.gangs.gang import Assignment
 from dispatcher.core.model.records.failures import Failure
 from dispatcher.core.model.records.record import Record
+from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.cycle.outcomes import Placed
-from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot, rejection, required
-from dispatcher.core.scheduling.fit.fit import fit
+from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot, has_members, rejection, required
+from dispatcher.core.scheduling.fit.fit import fit, fits
 
 
 class Decision(Protocol):
@@ -61,10 +63,47 @@ def still_fitting(placed: Iterable[Placed], snapshots: Mapping[str, ClusterSnaps
     return rechecked(placed, lambda each: _placed_again(each, snapshots))
 
 
+def has_new_room(
+    record: Record,
+    forest: Forest,
+    before: Mapping[str, ClusterSnapshot],
+    snapshots: Mapping[str, ClusterSnapshot],
+) -> bool:
+    """True if a gang fits a cluster of its queues now that had no room for it `before`.
+
+    Where there was room before, the plan had another reason to leave it, such as quota or a reservation, and that
+    reason may stay. A gang whose queues request its capacity needs no room.
+    """
+    if forest.class_of(record.leaves, record.gang) is not None:
+        return False
+    selected = forest.clusters_of(record.leaves) if has_members(snapshots) else EVERYTHING
+    return any(
+        each != before.get(name)
+        and selected.matches(each.labels)
+        and _fits(record, name, snapshots)
+        and not _fits(record, name, before)
+        for name, each in snapshots.items()
+    )
+
+
+def _fits(record: Record, cluster: str, snapshots: Mapping[str, ClusterSnapshot]) -> bool:
+    snapshot = _accepting(record, cluster, snapshots)
+    return snapshot is not None and fits(record.gang, snapshot.capacity)
+
+
+def _accepting(
+    record: Record, cluster: str, snapshots: Mapping[str, ClusterSnapshot]
+) -> ClusterSnapshot | None:
+    """The snapshot of a cluster, if it accepts the requirements of a gang."""
+    snapshot = snapshots.get(cluster)
+    if snapshot is None or rejection(required(record.requirements, snapshots), snapshot) is not None:
+        return None
+    return snapshot
+
+
 def _placed_again(placed: Placed, snapshots: Mapping[str, ClusterSnapshot]) -> Placed | None:
-    snapshot, gang = snapshots.get(placed.cluster), placed.record.gang
-    requirements = required(placed.record.requirements, snapshots)
-    if snapshot is None or rejection(requirements, snapshot) is not None:
+    snapshot, gang = _accepting(placed.record, placed.cluster, snapshots), placed.record.gang
+    if snapshot is None:
         return None
     if placed.assignment.provisioning is not None:
         return placed  # it needs no room
