@@ -254,10 +254,10 @@ class Scheduler:
                 for group in plan.groups:
                     await self._take_back(group, basis, now)
                 return await self._batches_of(plan.others, len(snapshots)), basis
-            except (errors.StoreError, MemoryError):
-                raise
-            except Exception:
-                self._queue_cycles.forget()
+            except Exception as error:
+                self._queue_cycles.forget()  # also what came for this plan, which would not come again
+                if isinstance(error, errors.StoreError | MemoryError):
+                    raise
                 if not await self._bar_culprits(basis.snapshots, now):
                     raise
 

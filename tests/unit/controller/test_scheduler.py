@@ -9,6 +9,8 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any
 
+import pytest
+
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH
 from dispatcher.controller.scheduling.scheduler import NONE_DECLARED, Lookups, Rules, Scheduler
@@ -17,6 +19,7 @@ from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cycle.queue_planner import QueueRules
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
 from dispatcher.probes import Metrics
 from tests import one_queue
 from tests.builders import at, attempt_of, make_gang, make_record
@@ -296,3 +299,21 @@ async def test_gang_that_changes_while_the_queue_is_planned_is_left_to_the_next_
 
     await dispatch.cycle()
     assert world.store.batches == [[("aw-0", "blocked")]]
+
+
+async def test_gang_that_came_with_a_plan_without_memory_is_decided_in_the_next_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dispatch = dispatch_of(world)
+    await dispatch.cycle()
+    submit(world, 1)
+
+    def full(*_: object) -> None:
+        raise MemoryError("once")
+
+    with monkeypatch.context() as once:
+        once.setattr(QueuedGangs, "put", full)
+        with pytest.raises(MemoryError):
+            await dispatch.cycle()
+    await dispatch.cycle()
+    assert phases(world) == {"aw-0": "Dispatching"}
