@@ -1,12 +1,11 @@
 """HTTP endpoints of a running dispatcher: liveness, readiness and metrics.
 
 `/healthz` answers while the event loop runs. `/readyz` is 200 for a leader whose watches are complete and for a
-standby that reaches the database; else 503 with the reason. `/metrics` is Prometheus text, at most `SHARED_SECONDS`
-old.
+standby that reaches the database; else 503 with the reason. `/metrics` is Prometheus text.
 
 Anybody on the pod network reaches this port, and a liveness probe that finds no room restarts the leader. So each
 connection serves one request, lasts `MOST_SECONDS`, and gives way once `MOST_CONNECTIONS` others came after it. The
-metrics of a long queue take the event loop a part of a second, so requests within `SHARED_SECONDS` share one answer.
+metrics of a long queue take the event loop a part of a second, so requests that come soon after share one answer.
 """
 
 from __future__ import annotations
@@ -288,8 +287,9 @@ MOST_CONNECTIONS: Final = 64
 MOST_SECONDS: Final = 10.0
 """The longest life of a connection, from its first byte to the last; a probe gives up after a second by default."""
 
-SHARED_SECONDS: Final = 1.0
-"""For so long after it was made, an answer with the metrics is given again; Prometheus scrapes every 15 s or more."""
+SHARED_FOR: Final = 10
+"""Times as long as it took to make an answer with the metrics, it is given again: metrics take a tenth of the event
+loop at most."""
 
 
 class Exposed(Protocol):
@@ -404,9 +404,10 @@ def _metrics(
 
     async def answer(_request: web.Request) -> web.Response:
         nonlocal body, shared_until
-        if monotonic() >= shared_until:
+        if (begun := monotonic()) >= shared_until:
             body = generate_latest(metrics.registry)
-            shared_until = monotonic() + SHARED_SECONDS  # from its end: it may take longer than that
+            ended = monotonic()
+            shared_until = ended + SHARED_FOR * (ended - begun)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return answer

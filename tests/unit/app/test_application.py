@@ -37,7 +37,7 @@ FOLLOWED = timedelta(0)
 @pytest.fixture(autouse=True)
 def fresh_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each scrape is of its moment: none shares the answer of another."""
-    monkeypatch.setattr(probes, "SHARED_SECONDS", 0.0)
+    monkeypatch.setattr(probes, "SHARED_FOR", 0)
 
 
 class Process:
