@@ -1,8 +1,8 @@
 """Exceptions that one AppWrapper caused, as values: the core goes on with the others, and an adapter logs and counts.
 
 No exception of one AppWrapper may reach another one. The core catches where it decides about one of them and nothing is
-changed yet. Any other exception ends the plan, which may be half changed: it is dropped, and `scheduling.isolation`
-finds the gangs that cause it.
+changed yet. Any other exception ends the plan, which may be half changed: it is dropped, and
+`scheduling.cycle.isolation` finds the gangs that cause it.
 """
 
 from __future__ import annotations

@@ -23,11 +23,9 @@ from dispatcher.core.model.clusters.potential import FULL_TRUST, Trust
 from dispatcher.core.model.gangs.gang import Gang, PodSet
 from dispatcher.core.model.gangs.pod_terms import attraction_of
 from dispatcher.core.model.quantity import in_words
-from dispatcher.core.model.records.failures import UNDECIDED_BY_ERROR
 from dispatcher.core.model.records.pending_reasons import (
     DEVICE_CLAIMS_NOT_COUNTED,
     INSUFFICIENT,
-    INTERNAL_ERROR,
     LARGER_THAN_CLUSTER,
     NEEDS_POTENTIAL,
     NO_CLUSTER,
@@ -156,15 +154,6 @@ class Refused:
         self.may_fit_later = not has_clusters or any(each.may_fit_later for each in shortfalls)
         """True if the gang would fit a cluster once all pods that end there have ended, or if there is no cluster."""
         self.nearest = self._find_nearest()
-
-    @classmethod
-    def by_error(cls, gang: Gang) -> Refused:
-        """The refusal of a gang about which the decision raised an exception."""
-        refused = cls(gang, (), (), has_members=False)
-        refused.may_fit_later = False
-        refused.nearest = Nearest(INTERNAL_ERROR, "", "")
-        refused._pending = UNDECIDED_BY_ERROR
-        return refused
 
     def depends_on_packing(self, clusters: Collection[str]) -> bool:
         """True if in one of these clusters the pods of each pod set have nodes, but not all at once."""
