@@ -182,14 +182,14 @@ async def test_plan_that_no_gang_alone_ends_loses_no_gang(
     """The next cycle knows all gangs that wait."""
     prepare(world, "alone", tenant_of("alone"), is_starved=False, has_queues=has_queues)
     one = scheduler(world, has_queues=has_queues)
-    plan = one._plan  # noqa: SLF001  # the far end of the cycle
+    plan = one._batches_of  # noqa: SLF001  # the far end of the cycle
 
     async def raises(*arguments: Any) -> Any:  # noqa: ANN401
-        monkeypatch.setattr(one, "_plan", plan)
+        monkeypatch.setattr(one, "_batches_of", plan)
         await plan(*arguments)
         raise InjectedError
 
-    monkeypatch.setattr(one, "_plan", raises)
+    monkeypatch.setattr(one, "_batches_of", raises)
     with capture_logs():
         await one._cycle_safely()  # noqa: SLF001  # the loop's body
         await one._cycle_safely()  # noqa: SLF001  # the loop's body
