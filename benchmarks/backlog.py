@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -33,7 +34,7 @@ from dispatcher.controller.reconcile.event_recorder import StepRecorder
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.garbage import short_collections
-from dispatcher.controller.scheduling.scheduler import Lookups, Rules, Scheduler
+from dispatcher.controller.scheduling.scheduler import Basis, Lookups, Rules, Scheduler
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.takeover import load
 from dispatcher.core.lifecycle import first_changes
@@ -241,10 +242,10 @@ class TimedScheduler(Scheduler):
 
     deciding = 0.0
 
-    async def _plan(self, snapshots: Mapping[str, ClusterSnapshot], now: datetime) -> Sequence[NewOutcome]:
+    async def _plan_without_culprits(self, now: datetime) -> tuple[deque[list[NewOutcome]], Basis]:
         started = time.process_time()
         try:
-            return await super()._plan(snapshots, now)
+            return await super()._plan_without_culprits(now)
         finally:
             self.deciding += time.process_time() - started
 

@@ -104,7 +104,7 @@ class Lookups(Struct, frozen=True):
     finished_items: Callable[[Record], Awaitable[Collection[int]]] = _nothing_is_finished
 
 
-class _Basis(NamedTuple):
+class Basis(NamedTuple):
     """The clusters and the queues on which a cycle was planned; the plan takes nothing from these snapshots."""
 
     snapshots: Mapping[str, ClusterSnapshot]
@@ -240,14 +240,14 @@ class Scheduler:
             self._is_next_due = False
             self.wake()
 
-    async def _plan_without_culprits(self, now: datetime) -> tuple[deque[list[NewOutcome]], _Basis]:
+    async def _plan_without_culprits(self, now: datetime) -> tuple[deque[list[NewOutcome]], Basis]:
         """The news of a cycle in batches, and what it was planned on.
 
         If an exception ends the plan, the gangs that cause it are barred, and all others are planned anew.
         """
         while True:
             snapshots, queues = self._snapshots(), self._lookups.queues()
-            basis = _Basis(copies_of(snapshots), queues.forest)
+            basis = Basis(copies_of(snapshots), queues.forest)
             try:
                 plan = await self._planner.run(self._queue_cycles.plan_in_steps(queues, snapshots, now))
                 _log_failures(plan.failures)
@@ -326,7 +326,7 @@ class Scheduler:
         self._cache.follow_terms()
         return self._known.snapshots(self._cache.pending_queue.requirements())
 
-    async def _take_back(self, group: Preempting | Drained, basis: _Basis, now: datetime) -> None:
+    async def _take_back(self, group: Preempting | Drained, basis: Basis, now: datetime) -> None:
         """Commit a preemption whole or not at all, and a drain gang by gang.
 
         If a record has changed since the cycle, the next cycle decides again. What the database cannot hold, or raises,
@@ -342,9 +342,7 @@ class Scheduler:
         if len(committed) < len(gangs) and not self._are_current(group):
             self.wake()
 
-    async def _changes_safely(
-        self, group: Preempting | Drained, basis: _Basis, now: datetime
-    ) -> list[Change]:
+    async def _changes_safely(self, group: Preempting | Drained, basis: Basis, now: datetime) -> list[Change]:
         """The changes of a group; none if it is no longer as planned, or if that raises (logged)."""
         try:
             finished = {
@@ -361,7 +359,7 @@ class Scheduler:
             log.internal_error("scheduler", error, appwrapper=queue_cycles.leaving(group)[0].record.uid)
             return []
 
-    def _is_as_planned(self, group: Preempting | Drained, basis: _Basis) -> bool:
+    def _is_as_planned(self, group: Preempting | Drained, basis: Basis) -> bool:
         """True if the gangs of a group must still leave; otherwise the next cycle is woken.
 
         No queue of the group may have changed. For a preemption, no record of the group may have changed either, the
@@ -382,7 +380,7 @@ class Scheduler:
             return False
         return True
 
-    def _have_queues_changed(self, records: Iterable[Record], basis: _Basis) -> bool:
+    def _have_queues_changed(self, records: Iterable[Record], basis: Basis) -> bool:
         """True if a queue of these gangs, or a queue above it, was declared otherwise during the plan.
 
         Other queues do not count: queues that change all the time would stop every gang.
@@ -393,7 +391,7 @@ class Scheduler:
     async def _decide(
         self,
         batch: Sequence[NewOutcome],
-        basis: _Basis,
+        basis: Basis,
         now: datetime,
     ) -> None:
         slices = Slices(self._monotonic)
@@ -434,7 +432,7 @@ class Scheduler:
             self._on_decided(record.uid)
             self._is_next_due |= are_declared and record.phase is not Phase.QUEUED
 
-    def _still_placed(self, planned: deque[Placed], basis: _Basis, slices: Slices) -> Sequence[Placed]:
+    def _still_placed(self, planned: deque[Placed], basis: Basis, slices: Slices) -> Sequence[Placed]:
         """The next placed gangs that have not changed, whose queues have not either, and that still fit their clusters.
 
         Takes from the left of `planned` as many as are checked in a short time: all if the clusters are as they were
