@@ -130,9 +130,14 @@ def missing_queue_in(waiting: Json) -> str:
 
 
 def meant_queue(missing: str, known: Iterable[str]) -> str:
-    """The end of the sentence about a missing queue, with the most similar one of the `known`; empty without any."""
-    similar = most_similar(missing, sorted(known)) if missing else ""
-    return f"; did you mean {similar}?" if similar else ""
+    """The end of the sentence about a missing queue, with the most similar one of the `known`; empty without any.
+
+    A node of one of MCAD's trees (TREE/NODE) is compared with the nodes of its tree.
+    """
+    tree, slash, name = missing.rpartition("/")
+    parted = (each.rpartition("/") for each in known)
+    similar = most_similar(name, sorted(node for beside, _, node in parted if beside == tree)) if name else ""
+    return f"; did you mean {tree}{slash}{similar}?" if similar else ""
 
 
 def of_status(status: AppWrapperStatus, queues: Iterable[str] = (), *, is_wide: bool = False) -> Document:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dispatcher.cli.screens.appwrapper_status import AppWrapperStatus
-from dispatcher.cli.screens.explanation import ONLY_IN_SNAPSHOT, of_status, render
+from dispatcher.cli.screens.explanation import ONLY_IN_SNAPSHOT, meant_queue, of_status, render
 from dispatcher.core.intake import namespace_bounds
 from tests.builders import make_appwrapper
 from tests.commands import Run, runner
@@ -280,3 +280,17 @@ async def test_explain_names_the_queue_that_is_meant_where_its_user_may_list_que
 async def test_uid_needs_the_database(ask: Run) -> None:
     ran = await ask("explain", "train", "--uid")
     assert (ran.code, "--uid needs the database: set" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("missing", "meant"),
+    [
+        ("vison", "; did you mean vision?"),
+        ("context/vison", ""),
+        ("context/sliver", "; did you mean context/silver?"),
+        ("context/lost", ""),
+        ("", ""),
+    ],
+)
+def test_queue_is_compared_with_those_of_its_tree(missing: str, meant: str) -> None:
+    assert meant_queue(missing, ["vision", "context/silver", "context/gold", "other/lost"]) == meant
