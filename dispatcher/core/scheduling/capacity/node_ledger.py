@@ -488,13 +488,28 @@ class NodeLedger:
             if waiting:
                 uid = next(iter(waiting))
                 try:
-                    step(uid)
+                    try:
+                        step(uid)
+                    except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the places of the others
+                        self._give_up(uid, error)
                 except BaseException:  # it is about none of them
                     self._settle_again(uid)
                     raise
                 del waiting[uid]
                 return True
         return False
+
+    def _give_up(self, uid: str, error: Exception) -> None:
+        """Leave an AppWrapper with the places that it has, because of an exception; all that it lacks is charged."""
+        self.note_failure(uid, error)
+        share = self._shares[uid]
+        if share.gang is not None:
+            self._unplaced[uid] = None
+        try:
+            self._note_use(uid, share)
+        except Exception as another:  # noqa: BLE001  # it keeps its last known use
+            self.note_failure(uid, another)
+            self._note_worst_use(uid, share)
 
     def _release_to_place(self, uid: str) -> None:
         if self._release_safely(uid):
