@@ -566,6 +566,8 @@ def test_commands_for_a_new_team_give_its_users_a_queue(
     assert "\nyes\n" in said
     assert "team-b" in said.partition("\nyes\n")[2]
 
+    # A controller has to count a new kind once before its quota admits any, which takes it up to minutes.
+    kubectl("delete", "quota", "team-b", "-n", "team-b")
     of_the_team = ("-n", "team-b", "--as=bea", "--as-group=team-b")
     first = appwrapper("first", item(gpu_job("first")))
     kubectl("create", *of_the_team, "-f", "-", stdin=json.dumps(first))
