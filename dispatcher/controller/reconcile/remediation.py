@@ -203,15 +203,20 @@ async def _failure(record: Record, reason: str, cluster: Cluster) -> PodFailure 
 
 
 async def _of_controllers(record: Record, observed: ObservedState, cluster: Cluster) -> str:
-    """The words of the operator of a wrapped object, else of a controller below it."""
+    """What the status of a wrapped object says, else the warning of a controller below it, else one about itself.
+
+    The warnings of the namespace may be too many to be read, so those about the first objects are asked for last.
+    """
     refs = record.attempt.objects if record.attempt else ()
-    for number, (ref, state) in enumerate(zip(refs, observed.objects.states, strict=False)):
-        message = state.message if state else ""
-        if not message and number < MOST_READ_ONE_BY_ONE:
-            message = await cluster.object_client.newest_warning(ref)
-        if message:
-            return f"{ref.kind} {ref.namespace}/{ref.name}: {message}"
-    return await cluster.warnings.about_controllers(record.uid, refs, record.namespace)
+    for ref, state in zip(refs, observed.objects.states, strict=False):
+        if state and state.message:
+            return f"{ref.title}: {state.message}"
+    if said := await cluster.warnings.about_controllers(record.uid, refs, record.namespace):
+        return said
+    for ref in refs[:MOST_READ_ONE_BY_ONE]:
+        if said := await cluster.object_client.newest_warning(ref):
+            return f"{ref.title}: {said}"
+    return ""
 
 
 class Remover:

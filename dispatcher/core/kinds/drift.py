@@ -94,7 +94,7 @@ def _sentence(ref: ObjectRef, paths: tuple[str, ...]) -> str:
     named, more = ", ".join(paths[:_MOST_NAMED]), len(paths) - _MOST_NAMED
     others = f" and {more} more" if more > 0 else ""
     was = "was" if len(paths) == 1 else "were"
-    return f"{ref.kind} {ref.namespace}/{ref.name}: {named}{others} {was} changed"
+    return f"{ref.title}: {named}{others} {was} changed"
 
 
 def _path(steps: _Steps) -> str:

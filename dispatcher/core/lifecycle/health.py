@@ -123,7 +123,7 @@ def failures(record: Record, states: Sequence[ObjectState | None]) -> Iterator[H
             said = f": {state.message}" if state.message else ""
             yield HealthIssue(
                 words.FAILED_COMPONENT if failed else words.FOUND_FAILED_PODS,
-                f"{ref.kind} {ref.namespace}/{ref.name} {'failed' if failed else 'was evicted'}{said}",
+                f"{ref.title} {'failed' if failed else 'was evicted'}{said}",
                 Remedy.FAIL if failed else Remedy.REQUEUE,
                 record.phase_since,
             )
@@ -188,7 +188,7 @@ def _kinds_of(refs: Sequence[ObjectRef]) -> str:
 
 
 def _names_of(refs: Sequence[ObjectRef]) -> str:
-    return ", ".join(f"{ref.kind} {ref.namespace}/{ref.name}" for ref in refs[:_MOST_NAMED])
+    return ", ".join(ref.title for ref in refs[:_MOST_NAMED])
 
 
 def potential_nodes_missing(

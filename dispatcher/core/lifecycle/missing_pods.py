@@ -69,7 +69,7 @@ def withheld_by(
         why=_named(
             _awaiting(*each) or _lowered(*each) or _suspended(*each) or _managed(*each) for each in found
         ),
-        unread=_named(_title(ref) for ref, _ in unread),
+        unread=_named(ref.title for ref, _ in unread),
         unread_pods=sum(item.asks for _, item in unread),
         awaiting=_named(_awaiting(*each) for each in found),
         awaits_all=not unread and _all_await(found),
@@ -116,30 +116,26 @@ def _all_await(found: Sequence[_Open]) -> bool:
 def _awaiting(ref: ObjectRef, _: int, now: Asked) -> str:
     if not now.queue_of_kueue:
         return ""
-    return f"{_title(ref)} waits until Kueue admits it in queue {now.queue_of_kueue}"
+    return f"{ref.title} waits until Kueue admits it in queue {now.queue_of_kueue}"
 
 
 def _lowered(ref: ObjectRef, asks: int, now: Asked) -> str:
     if now.queue_of_kueue or not _lacking(ref, asks, now):
         return ""
     if now.is_suspended:
-        return f"{_title(ref)} is suspended"
+        return f"{ref.title} is suspended"
     if not now.pods:
-        return f"{_title(ref)} asks for none of its {asks} pods"
-    return "" if now.is_autoscaled else f"{_title(ref)} asks for fewer than its {asks} pods"
+        return f"{ref.title} asks for none of its {asks} pods"
+    return "" if now.is_autoscaled else f"{ref.title} asks for fewer than its {asks} pods"
 
 
 def _suspended(ref: ObjectRef, asks: int, now: Asked) -> str:
     is_for_its_user = now.is_suspended and not now.queue_of_kueue
-    return f"{_title(ref)} is suspended" if is_for_its_user and not asks else ""
+    return f"{ref.title} is suspended" if is_for_its_user and not asks else ""
 
 
 def _managed(ref: ObjectRef, _: int, now: Asked) -> str:
-    return f"{_title(ref)} is managed by {now.manager}" if now.manager else ""
-
-
-def _title(ref: ObjectRef) -> str:
-    return f"{ref.kind} {ref.namespace}/{ref.name}"
+    return f"{ref.title} is managed by {now.manager}" if now.manager else ""
 
 
 def _named(sentences: Iterator[str]) -> str:

@@ -114,4 +114,4 @@ def _not_compared(question: Question, error: errors.DispatcherError) -> None:
 
 def _named(question: Question) -> dict[str, str]:
     ref = question.ref
-    return {"uid": question.appwrapper, "object": f"{ref.kind} {ref.namespace}/{ref.name}"}
+    return {"uid": question.appwrapper, "object": ref.title}

@@ -232,7 +232,9 @@ class WarningReader:
     async def about_controllers(self, appwrapper: str, refs: Sequence[ObjectRef], namespace: str) -> str:
         """The newest warning about an object between the wrapped ones (`refs`) and their pods, with its title.
 
-        Empty if there is none, or if it cannot be read.
+        Without any, the newest about a wrapped one: what an operator says of the object below is nearer to the cause
+        (KubeRay warns of a RayJob that its RayCluster "already exists" if it looked too early). Empty if there is
+        neither, or if they cannot be read.
         """
         return await self._newest(appwrapper, refs, namespace, "involvedObject.kind!=Pod")
 
@@ -242,19 +244,14 @@ class WarningReader:
 
     async def _newest(self, appwrapper: str, refs: Sequence[ObjectRef], namespace: str, selector: str) -> str:
         listed = await self._warned(namespace, selector)
-        names, prefixes = {ref.name for ref in refs}, tuple(f"{ref.name}-" for ref in refs)
-        # Operators name an object after the one that it is made for, so these are resolved first.
-        likely = sorted(
-            listed.found,
-            key=lambda each: not (each.ref.name in names or each.ref.name.startswith(prefixes)),
-        )
+        wrapped = {ref.uid for ref in refs if ref.uid}
         reads = HintReads(MOST_READS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(OWNERS_SECONDS):
-                for each in likely:
-                    if await self._root_of(each.ref, listed, reads) == appwrapper:
+                for each in _likely_first(listed.found, refs):
+                    if each.ref.uid in wrapped or await self._root_of(each.ref, listed, reads) == appwrapper:
                         self._owners.learn(each.ref.uid, appwrapper)
-                        return f"{each.ref.kind} {each.ref.namespace}/{each.ref.name}: {each.words}"
+                        return f"{each.ref.title}: {each.words}"
         return ""
 
     async def _root_of(self, ref: ObjectRef, listed: _Listed, reads: HintReads) -> str:
@@ -289,6 +286,22 @@ class WarningReader:
                 found = ()  # not asked again at once: the next answer would be the same, and as slow
             listed = self._listed[key] = _Listed(self._monotonic() + SHARED_SECONDS, found)
             return listed
+
+
+def _likely_first(found: Sequence[Warned], refs: Sequence[ObjectRef]) -> Sequence[Warned]:
+    """Warnings about objects that are named after a wrapped one, then those about the wrapped ones, then all others.
+
+    Operators name an object after the one that it is made for.
+    """
+    wrapped = {ref.uid for ref in refs if ref.uid}
+    names, prefixes = {ref.name for ref in refs}, tuple(f"{ref.name}-" for ref in refs)
+
+    def place(each: Warned) -> int:
+        if each.ref.uid in wrapped:
+            return 1
+        return 0 if each.ref.name in names or each.ref.name.startswith(prefixes) else 2
+
+    return sorted(found, key=place)
 
 
 async def list_events(client: ClusterClient, namespace: str, selector: str) -> list[Json]:

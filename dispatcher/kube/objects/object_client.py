@@ -167,7 +167,7 @@ class ObjectClient:
             if isinstance(settled, Created):
                 # The API server decodes the object before it looks at the name, so it warns each time.
                 return replace(settled, warnings=tuple(warnings))
-            return settled or InTheWay(f"{_title(reference(wrapped, owner))} is not there yet; trying again")
+            return settled or InTheWay(f"{reference(wrapped, owner).title} is not there yet; trying again")
         except errors.Unauthorized:
             raise  # our credentials are at fault, not the object
         except errors.Forbidden as error:
@@ -352,19 +352,19 @@ class ObjectClient:
         if found is None:
             return None
         if "deletionTimestamp" in found["metadata"]:
-            return InTheWay(f"{_title(ref)} is still being deleted")
+            return InTheWay(f"{ref.title} is still being deleted")
         match ownership_of(found, owner):
             case ObjectOwnership.THIS_ATTEMPT:
                 await self._adopt(kind, found, wrapped, owner)
                 return Created(_with_uid(ref, found))
             case ObjectOwnership.EARLIER_ATTEMPT:
                 await self._client.delete(kind.path(ref.namespace, ref.name), found["metadata"]["uid"])
-                return InTheWay(f"{_title(ref)} of an earlier attempt is being deleted")
+                return InTheWay(f"{ref.title} of an earlier attempt is being deleted")
             case ObjectOwnership.LATER_ATTEMPT:
-                return InTheWay(f"{_title(ref)} of a later attempt exists: was the database restored?")
+                return InTheWay(f"{ref.title} of a later attempt exists: was the database restored?")
             case ObjectOwnership.ANOTHER_APPWRAPPER:
                 if not await self._owner_stays(found):
-                    return InTheWay(f"{_title(ref)} of a deleted AppWrapper is going")
+                    return InTheWay(f"{ref.title} of a deleted AppWrapper is going")
                 return _collision(ref, _left_by(found, owner))
             case ObjectOwnership.FOREIGN:
                 return _collision(ref)
@@ -378,7 +378,7 @@ class ObjectClient:
         try:
             await self._client.patch(kind.path(ref.namespace, ref.name), patch, MERGE_PATCH)
         except (errors.Refused, errors.Unavailable) as error:
-            _log.warning("not_marked", object=_title(ref), error=str(error))
+            _log.warning("not_marked", object=ref.title, error=str(error))
 
     async def _owner_stays(self, found: Json) -> bool:
         """False if the AppWrapper that owns the object is gone or being deleted."""
@@ -423,7 +423,7 @@ class ObjectClient:
         except errors.NotFound as error:
             if not error.reason:
                 self._discovery.forget(kind)
-                raise errors.Unavailable(f"{_title(ref)}: its kind is not served now") from error
+                raise errors.Unavailable(f"{ref.title}: its kind is not served now") from error
             return kind, None
         if ref.uid and found["metadata"]["uid"] != ref.uid:
             return kind, None
@@ -467,8 +467,8 @@ def _is_used_up(error: errors.Forbidden) -> bool:
 
 
 def _collision(ref: ObjectRef, left_by: Mark | None = None) -> NameTaken:
-    message = f"{_title(ref)} exists already and is not this AppWrapper's; delete it or choose another name"
-    going = f"{_title(ref)} of an attempt that is over is to be removed" if left_by else ""
+    message = f"{ref.title} exists already and is not this AppWrapper's; delete it or choose another name"
+    going = f"{ref.title} of an attempt that is over is to be removed" if left_by else ""
     return NameTaken(message, left_by, going)
 
 
@@ -484,7 +484,3 @@ def _left_by(found: Json, owner: Owner) -> Mark | None:
 
 def _with_uid(ref: ObjectRef, found: Json) -> ObjectRef:
     return ObjectRef(ref.item, ref.api_version, ref.kind, ref.namespace, ref.name, found["metadata"]["uid"])
-
-
-def _title(ref: ObjectRef) -> str:
-    return f"{ref.kind} {ref.namespace}/{ref.name}"

@@ -294,7 +294,7 @@ class OwnerResolver:
     async def _find_as_hint(self, ref: ObjectRef, reads: HintReads) -> Json:
         """The object, only in the version of the reference, and without another try if that is forbidden."""
         if ref in reads.rootless:
-            raise errors.NotFound(f"{ref.kind} {ref.namespace}/{ref.name} led to no AppWrapper a moment ago")
+            raise errors.NotFound(f"{ref.title} led to no AppWrapper a moment ago")
         kind = self._discovery.known(ref.api_version, ref.kind)
         if kind is None:
             reads.take()

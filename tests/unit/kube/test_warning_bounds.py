@@ -109,6 +109,31 @@ async def test_each_gang_of_a_sweep_is_told_the_words_about_its_own_objects(
         assert len(server.requests("GET", f"{CONFIG_MAPS}/sweep-{number}-xyz")) == 1
 
 
+@pytest.mark.parametrize(
+    ("about", "expected"),
+    [
+        ([("the-job", "train"), ("below", "train-xyz")], "ConfigMap evil/train-xyz: Odd: of train-xyz"),
+        ([("the-job", "train")], "ConfigMap evil/train: Odd: of train"),
+        ([("foreign", "train-of-others"), ("the-job", "train")], "ConfigMap evil/train: Odd: of train"),
+    ],
+    ids=["below", "alone", "of-others"],
+)
+async def test_warning_of_a_controller_below_comes_before_the_newer_one_about_the_wrapped_object(
+    server: FakeApiServer, client: ClusterClient, about: list[tuple[str, str]], expected: str
+) -> None:
+    appwrapper = {"apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "controller": True}
+    owner = {**appwrapper, "name": "train", "uid": "aw"}
+    server.on("GET", "/api/v1", answer(LISTED))
+    server.on("GET", f"{CONFIG_MAPS}/train-xyz", answer(config_map("train-xyz", "below", owner)))
+    server.on("GET", f"{CONFIG_MAPS}/train-of-others", answer(config_map("train-of-others", "foreign")))
+    times = {uid: f"2026-01-01T00:00:0{9 - number}Z" for number, (uid, _) in enumerate(about)}
+    events = [{**event(uid, name, f"of {name}"), "lastTimestamp": times[uid]} for uid, name in about]
+    server.on("GET", EVENTS, answer({"items": events}))
+
+    wrapped = ObjectRef(0, "v1", "ConfigMap", "evil", "train", "the-job")
+    assert await reader(client, Clock()).about_controllers("aw", [wrapped], "evil") == expected
+
+
 async def test_lists_and_reads_go_on_while_the_events_of_a_tenant_take_all_that_hints_may_take(
     server: FakeApiServer, client: ClusterClient
 ) -> None:

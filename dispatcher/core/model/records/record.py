@@ -194,6 +194,11 @@ class ObjectRef(Struct, frozen=True):
     uid: str = ""
     done: bool = False
 
+    @property
+    def title(self) -> str:
+        """How messages name it."""
+        return f"{self.kind} {self.namespace}/{self.name}"
+
 
 class Growth(Struct, frozen=True, omit_defaults=True):
     """A change of an attempt's growth: from `at` on, it holds `amounts` beyond its demand.
