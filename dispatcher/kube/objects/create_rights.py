@@ -25,6 +25,8 @@ RECHECK_SECONDS: Final = 10.0
 """Period in which the API server is asked again about the denied kinds."""
 MOST_ASKED: Final = 50
 """Denials asked about in one round, those first that were not asked about for longest."""
+MOST_FAILED: Final = 3
+"""Questions without an answer that end a round."""
 MOST_REMEMBERED: Final = 1000
 """Denials that are remembered; of a forgotten one, the next creation is refused again."""
 
@@ -50,7 +52,7 @@ class CreateRights:
         """
         key = namespace, (kind.api_version, kind.kind)
         if key not in self._denied:
-            if await self._may_create(kind, namespace):
+            if await self._may_create(kind, namespace) is not False:
                 return False
             _log.warning("creation_forbidden", kind=kind.kind, version=kind.api_version, namespace=namespace)
         self._denied[key] = kind
@@ -65,24 +67,27 @@ class CreateRights:
 
     async def _forget_granted(self) -> bool:
         """True if a right was granted since the last round."""
-        is_granted = False
+        is_granted, failed = False, 0
         for key, kind in list(self._denied.items())[:MOST_ASKED]:
             try:
                 may_create = await self._may_create(kind, key[0])
-            except errors.ClusterError:
-                break
+            except errors.ClusterError:  # an authorizer may fail about one kind alone
+                may_create, failed = None, failed + 1
             if may_create:
                 self._denied.pop(key, None)
                 is_granted = True
             else:
                 self._denied[key] = kind  # now the last one
+            if failed == MOST_FAILED:
+                break
         return is_granted
 
-    async def _may_create(self, kind: Kind, namespace: str) -> bool:
+    async def _may_create(self, kind: Kind, namespace: str) -> bool | None:
+        """None if the account may not ask. Raises `Unavailable` and `Unauthorized`."""
         group = kind.api_version.rpartition("/")[0]
         try:
             return await am_i_allowed(self._client, Access(UNKNOWN, namespace, group, kind.plural, "create"))
         except errors.Unauthorized:
             raise
         except errors.Refused:
-            return True  # without the right to ask, a refusal counts as one of the object
+            return None

@@ -105,6 +105,33 @@ async def test_right_that_is_granted_is_found_within_a_round(
     assert rights.denied == frozenset()
 
 
+async def test_question_that_fails_hides_no_other_right(server: FakeApiServer, client: ClusterClient) -> None:
+    rights = CreateRights(client)
+    await denied_in(rights, server, "team-a", "team-b", "team-c")
+
+    async def answers(request: web.Request) -> web.StreamResponse:
+        attributes = (await request.json())["spec"]["resourceAttributes"]
+        return await (refusal(500, "InternalError") if attributes["namespace"] == "team-a" else ALLOWED)(
+            request
+        )
+
+    server.on("POST", SELF_PATH, answers)
+    async with workers.running(rights.run(lambda: None)):
+        await asyncio.sleep(RECHECK_SECONDS * 1.5)  # virtual
+    assert rights.denied == {("team-a", NAMED)}
+
+
+async def test_denial_stays_while_the_account_may_not_ask(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    rights = CreateRights(client)
+    await denied_in(rights, server, "team-a")
+    server.on("POST", SELF_PATH, refusal(403, "Forbidden"))
+    async with workers.running(rights.run(lambda: None)):
+        await asyncio.sleep(RECHECK_SECONDS * 1.5)  # virtual
+    assert rights.denied == {("team-a", NAMED)}
+
+
 async def test_many_denials_cost_few_requests_and_each_is_asked_about_again(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
