@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from dispatcher.api.annotations import submitter
 from dispatcher.api.selector import stored_selector
 from dispatcher.core.model import codec
-from dispatcher.core.model.gangs.gang import Assignment, Gang, Places, PodSet
+from dispatcher.core.model.gangs.gang import ASSIGNED_NOWHERE, Assignment, Gang, Places, PodSet
 from dispatcher.core.model.gangs.growth import GrowthRequest, Shrinking
 from dispatcher.core.model.records.pending_reasons import AWAITING_APPROVAL
 from dispatcher.core.model.records.provisioning import Provisioning
@@ -425,7 +425,11 @@ def set_aside_record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Reco
         gang=Gang(readable_demand_of(row) or NOTHING, row["pods"]),
         requirements=ClusterRequirements(kinds=_read(row["kinds"], frozenset[Kind]) or frozenset()),
         attempts=attempt.number if attempt else 0,
-        attempt=attempt and replace(attempt, provisioning=None, growth_request=None, shrinking=None),
+        # Its places are of pod sets that it has no more; all that its pods leave is charged to every view.
+        attempt=attempt
+        and replace(
+            attempt, assignment=ASSIGNED_NOWHERE, provisioning=None, growth_request=None, shrinking=None
+        ),
         kept_until=row.get("kept_until"),
     )
 

@@ -17,7 +17,7 @@ from dispatcher.core.model.clusters.nodes import Node
 from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.store.snapshot.snapshot_reader import read_snapshot
 from dispatcher.store.state.queue import QueueStore
 from tests.postgres.changes import (
@@ -70,10 +70,15 @@ async def damaged(queue: QueueStore, url: str, damage: LiteralString) -> tuple[R
 
 def free_with(records: list[Record]) -> Resources:
     """The free capacity of the hub, as a new leader with these records has it."""
-    ledger = CapacityLedger()
-    ledger.set_node(NODE)
-    Cache({"hub": ledger}).load(records)
-    return ledger.free()
+    free = list[Resources]()
+    for mode in FitMode:
+        ledger = CapacityLedger(mode)
+        ledger.set_node(NODE)
+        Cache({"hub": ledger}).load(records)
+        free.append(ledger.free())
+        assert ledger.take_failures() == []
+    assert len(set(free)) == 1
+    return free[0]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
