@@ -90,7 +90,7 @@ async def test_appwrappers_that_are_too_large_and_fill_a_part_stop_no_other(
     other = await deleted(queue, "other", 2, 1)
     uids, part, after = list[str](), None, archive.BEGINNING
     while (part := await queue.next_deleted(NOW + DAY, after, 2)) is not None:
-        assert len(part.uids) + len(part.too_large) == 2
+        assert len(part.too_large) <= 1  # each is counted up to the bound, which takes long
         uids += (*part.uids, *part.too_large)
         after = part.after
     assert sorted(uids) == sorted(each.uid for each in [*huge, other])

@@ -117,18 +117,19 @@ _ROWS_OF: Final = (
     "  ) AS each WHERE t.uid = oldest.uids[place + 1] LIMIT :most_of_one + 1"
     ") AS counted"
 )
-# One AppWrapper after the other, so that no more are counted than the part has, but for the one that is too much.
+# One AppWrapper after the other, so that no more are counted than the part has, but for the one that is too much; and
+# one that stays ends a part, because counting hundreds of them in one statement takes longer than a statement may.
 _PART: Final = text(
     "WITH RECURSIVE oldest AS ("
     "  SELECT array_agg(uid ORDER BY phase_since, uid) AS uids,"
     "    array_agg(phase_since ORDER BY phase_since, uid) AS times"
     f"  FROM ({_OLDEST}) AS deleted"
     "), counted AS ("
-    "  SELECT 0 AS place, CAST(0 AS bigint) AS own, CAST(0 AS bigint) AS with_earlier"
+    "  SELECT 0 AS place, CAST(0 AS bigint) AS own, CAST(0 AS bigint) AS with_earlier, CAST(0 AS bigint) AS counted"
     "  UNION ALL SELECT place + 1, each.own,"
-    "    with_earlier + CASE WHEN each.own > :most_of_one THEN 0 ELSE each.own END"
+    "    with_earlier + CASE WHEN each.own > :most_of_one THEN 0 ELSE each.own END, counted + each.own"
     f"  FROM counted CROSS JOIN oldest CROSS JOIN LATERAL ({_ROWS_OF}) AS each"
-    "  WHERE place < cardinality(oldest.uids) AND with_earlier <= :most_rows"
+    "  WHERE place < cardinality(oldest.uids) AND with_earlier <= :most_rows AND counted <= :most_of_one"
     ") SELECT uids[place] AS uid, times[place] AS phase_since, own > :most_of_one AS is_too_large "
     "FROM counted CROSS JOIN oldest "
     "WHERE place > 0 AND (with_earlier <= :most_rows OR with_earlier = own OR own > :most_of_one) ORDER BY place"
