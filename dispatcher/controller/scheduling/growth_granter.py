@@ -106,6 +106,7 @@ class GrowthGranter:
                 self._on_decided(uid)
             tried.update(each.record.uid for each in right)
             committed |= done
+            await slices.give_way()  # a part may commit nothing, and awaits nothing then
         self._observe((each for each in grants if each.record.uid in committed), now)
         lost = [each.record for each in grants if each.pods and each.record.uid not in committed]
         return all(each.uid in tried and self._cache.get(each.uid) is each for each in lost)

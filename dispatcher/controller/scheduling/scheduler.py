@@ -18,6 +18,7 @@ from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher import errors, log
 from dispatcher.controller.scheduling import queue_cycles
@@ -350,7 +351,9 @@ class Scheduler:
                 for each in queue_cycles.leaving(group)
                 if not each.is_surplus and self._cache.get(each.uid) is each.record
             }
-            if not self._is_as_planned(group, basis):
+            if isinstance(group, Drained):
+                group = self._still_drained(group, basis)
+            elif await self._has_new_room(group, basis) or not self._is_as_planned(group, basis):
                 return []
             return queue_cycles.changes_of(group, now, finished)
         except errors.StoreError:
@@ -359,23 +362,44 @@ class Scheduler:
             log.internal_error("scheduler", error, appwrapper=queue_cycles.leaving(group)[0].record.uid)
             return []
 
-    def _is_as_planned(self, group: Preempting | Drained, basis: Basis) -> bool:
-        """True if the gangs of a group must still leave; otherwise the next cycle is woken.
+    def _still_drained(self, group: Drained, basis: Basis) -> Drained:
+        """The gangs of a drained queue that must still leave; if the queue was declared otherwise, a cycle is woken.
 
-        No queue of the group may have changed. For a preemption, no record of the group may have changed either, the
-        user must still want the preemptor, and no room may have come for it meanwhile. The caller must not await
-        anything between this check and the commit.
+        Other queues of a gang do not count. The caller must not await anything between this check and the commit.
         """
-        records = [each.record for each in queue_cycles.leaving(group)]
-        if isinstance(group, Preempting):
-            is_current = queue_cycles.are_current(group, self._cache)
-            if not is_current or not self._lookups.is_unchanged(group.record):
-                return False  # the caller or the reconciler wakes the next cycle
-            records.append(group.record)
-        if self._have_queues_changed(records, basis) or (
-            isinstance(group, Preempting)
-            and has_new_room(group.record, basis.forest, basis.snapshots, self._snapshots())
-        ):
+        before, now = basis.forest, self._lookups.queues().forest
+
+        def is_drained_otherwise(record: Record) -> bool:
+            leaves = (each for each in record.leaves if before.is_within(each, group.queue))
+            return now.has_changed(before, leaves)
+
+        gangs = tuple(each for each in group.gangs if not is_drained_otherwise(each.record))
+        if len(gangs) < len(group.gangs):
+            self.wake()
+        return replace(group, gangs=gangs)
+
+    async def _has_new_room(self, group: Preempting, basis: Basis) -> bool:
+        """True if room came for the preemptor during the plan; then the next cycle is woken.
+
+        It may take long, so it is asked beside the loop, and of the clusters of the moment before.
+        """
+        steps = has_new_room(group.record, basis.forest, basis.snapshots, self._snapshots())
+        if await self._planner.run(steps):
+            self.wake()
+            return True
+        return False
+
+    def _is_as_planned(self, group: Preempting, basis: Basis) -> bool:
+        """True if the victims of a preemption must still leave; otherwise a following cycle decides.
+
+        No record of the group and none of their queues may have changed, and the user must still want the preemptor.
+        The caller must not await anything between this check and the commit.
+        """
+        is_current = queue_cycles.are_current(group, self._cache)
+        if not is_current or not self._lookups.is_unchanged(group.record):
+            return False  # the caller or the reconciler wakes the next cycle
+        records = [group.record, *(each.record for each in queue_cycles.leaving(group))]
+        if self._have_queues_changed(records, basis):
             self.wake()
             return False
         return True
@@ -408,6 +432,7 @@ class Scheduler:
             committed = await self._committer.commit_all([each for each in changes.values() if each])
             self._note_committed(committed)
             changes = {}
+            await slices.give_way()  # a part may commit nothing, and awaits nothing then
 
     def _is_current(self, record: Record) -> bool:
         """True if a record is queued and has not changed; false if that raises (logged)."""

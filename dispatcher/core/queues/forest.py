@@ -175,6 +175,11 @@ class Forest(Struct, frozen=True):
         """The forest by which quota is counted: this one, with the held queues."""
         return self if self.with_held is None else self.with_held
 
+    def is_within(self, leaf: str, queue: str) -> bool:
+        """True if a leaf is this queue, or below it; also for held queues."""
+        place = self.places.get(leaf) or self.for_quota.places.get(leaf)
+        return place is not None and queue in place.path
+
     def has_changed(self, since: Forest, leaves: Iterable[str]) -> bool:
         """True if one of these queues, or a queue above one, is declared otherwise than in an earlier forest.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from itertools import count
@@ -280,6 +281,29 @@ async def test_placements_are_checked_and_committed_in_parts_by_the_clusters_of_
     assert world.store.batches == [[("aw-0", "dispatched"), ("aw-3", "blocked")], [("aw-1", "dispatched")]]
     assert world.ledger.free()["cpu"] == 0
     assert dispatch._wake.is_set()  # noqa: SLF001  # what ends its pause
+
+
+async def test_other_tasks_run_between_parts_that_commit_nothing(world: World) -> None:
+    submit(world, 1, 1, 1, 1)
+    dispatch = impatient(world, Shrinking(world, {2: 8}))
+    check, turns, seen = dispatch._still_placed, itertools.count(), list[int]()  # noqa: SLF001
+
+    async def other() -> None:
+        while True:
+            next(turns)
+            await asyncio.sleep(0)
+
+    def still_placed(*args: Any) -> Any:  # noqa: ANN401
+        seen.append(next(turns))
+        return check(*args)
+
+    dispatch._still_placed = still_placed  # type: ignore[method-assign,assignment]  # noqa: SLF001
+    async with running(other()):
+        await dispatch.cycle()
+    assert world.store.batches == []
+    between = [later - earlier for earlier, later in itertools.pairwise(seen[:4])]
+    assert len(between) == 3
+    assert min(between) > 1
 
 
 async def test_placements_are_committed_at_once_if_no_cluster_has_changed(world: World) -> None:

@@ -539,6 +539,16 @@ async def test_gangs_stay_if_their_queue_is_opened_again_before_they_are_drained
     assert is_woken(scheduler)
 
 
+async def test_gang_leaves_a_drained_queue_though_its_other_queue_changes_all_the_time(world: World) -> None:
+    queues = (*DRAINED, Queue("mine"))
+    gangs = (put(world, "other", 1, "b", Phase.RUNNING), put(world, "of-both", 1, "b", Phase.RUNNING))
+    world.cache.put(replace(gangs[1], more_queues=("mine",)))
+    scheduler = scheduler_of(world, queues)
+    declare_later(scheduler, queues, "mine", {"resources": {"cpu": Quota(9000)}})
+    await scheduler.cycle()
+    assert phases(world) == {"other": "Requeueing", "of-both": "Requeueing"}
+
+
 async def test_gang_that_changes_while_its_queue_is_drained_keeps_no_other_from_leaving(world: World) -> None:
     gangs = [put(world, f"aw-{index}", 1, "b", Phase.RUNNING) for index in range(3)]
 

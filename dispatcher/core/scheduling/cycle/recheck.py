@@ -6,18 +6,23 @@ Each decision is checked by itself: an exception about one gang leaves out its d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from dispatcher.api.selector import EVERYTHING
 from dispatcher.core.model.gangs.gang import Assignment
+from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.records.failures import Failure
 from dispatcher.core.model.records.record import Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.cycle.outcomes import Placed
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot, has_members, rejection, required
 from dispatcher.core.scheduling.fit.fit import fit, fits
+from dispatcher.core.scheduling.fit.search_budget import steps_so_far
+
+STEPS_OF_ROOM: Final = 1000
+"""Steps of the searches for room that came for one preemptor; the last question may go beyond them."""
 
 
 class Decision(Protocol):
@@ -68,22 +73,27 @@ def has_new_room(
     forest: Forest,
     before: Mapping[str, ClusterSnapshot],
     snapshots: Mapping[str, ClusterSnapshot],
-) -> bool:
-    """True if a gang fits a cluster of its queues now that had no room for it `before`.
+) -> Steps[bool]:
+    """True if a gang fits a cluster of its queues now that had no room for it `before`; in steps of a cluster.
 
     Where there was room before, the plan had another reason to leave it, such as quota or a reservation, and that
-    reason may stay. A gang whose queues request its capacity needs no room.
+    reason may stay. A gang whose queues request its capacity needs no room. Its searches end after `STEPS_OF_ROOM`:
+    clusters beyond them have none.
     """
     if forest.class_of(record.leaves, record.gang) is not None:
         return False
     selected = forest.clusters_of(record.leaves) if has_members(snapshots) else EVERYTHING
-    return any(
-        each != before.get(name)
-        and selected.matches(each.labels)
-        and _fits(record, name, snapshots)
-        and not _fits(record, name, before)
-        for name, each in snapshots.items()
-    )
+    changed = [name for name, each in snapshots.items() if each != before.get(name)]
+    spent_before = steps_so_far(snapshots.values())
+    for name in changed:
+        yield
+        if steps_so_far(snapshots.values()) - spent_before >= STEPS_OF_ROOM:
+            return False
+        if not selected.matches(snapshots[name].labels):
+            continue
+        if _fits(record, name, snapshots) and not _fits(record, name, before):
+            return True
+    return False
 
 
 def _fits(record: Record, cluster: str, snapshots: Mapping[str, ClusterSnapshot]) -> bool:
