@@ -184,6 +184,7 @@ class Cache:
         """
         await slices.for_each(sorted(self._grown), self._prepare_surplus_of)
         for ledger in list(self._ledgers.values()):
+            ledger.begin_round()
             while ledger.place_next():
                 await slices.give_way()
 

@@ -186,6 +186,10 @@ class Beside(Struct, frozen=True):
         return (value in self.domains) is (self.why is WhyBeside.ATTRACTS)
 
 
+_VALUES: Final = 32
+"""Values that are compared in the time of a condition."""
+
+
 class NodeRequirements(Struct, frozen=True, omit_defaults=True):
     """Requirements of pods on the labels of a node: all of `selector`, and one of `terms` if there are any.
 
@@ -195,6 +199,14 @@ class NodeRequirements(Struct, frozen=True, omit_defaults=True):
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[NodeTerm, ...] = ()
     beside: tuple[Beside, ...] = ()
+
+    @property
+    def comparisons(self) -> int:
+        """The work of comparing a node with the selector and the terms: 1 for each condition or some tens of values."""
+        conditions = sum(
+            1 + len(each.values) // _VALUES for term in self.terms for each in (*term.labels, *term.names)
+        )
+        return len(self.selector) + len(self.terms) + conditions
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
         """True if pods with these requirements may be placed on a node with this name and these labels."""

@@ -192,6 +192,12 @@ class Gang(Struct, frozen=True):
             sorts = (each.sort.namespace for each in self.pod_sets if each.sort is not None)
             force_setattr(self, "namespace", next(sorts, ""))
 
+    @property
+    def may_need_search(self) -> bool:
+        """True if finding places for it may cost steps."""
+        sets = self.pod_sets
+        return len(sets) > 1 or (len(sets) == 1 and sets[0].has_rules)
+
     def in_cluster(self, cluster: str) -> Gang:
         """The gang as its pods are made in that cluster."""
         for name, gang in self.smaller:

@@ -349,6 +349,11 @@ class CapacityLedger:
         """The AppWrappers with other places than they should have because of an exception; all are charged."""
         return [] if self._by_node is None else self._by_node.take_failures()
 
+    def begin_round(self) -> None:
+        """Renew the steps of searches for places: from now on they are those of all snapshots until the next round."""
+        if self._by_node is not None:
+            self._by_node.begin_round()
+
     def place_next(self) -> bool:
         """Do a part of what the next snapshot would do about places, for one AppWrapper; False if nothing is left."""
         if self._by_node is None:

@@ -13,9 +13,9 @@ trust has places there. Once a node of their pool comes, these places move to it
 disappears before one with places.
 
 Growth: beside the costs of `node_rows`, a snapshot costs O(pod sets x nodes) for each AppWrapper whose pods have lost
-their places, as long as it has steps left: a tenant can have any number of gangs whose places need a long search. Pods
-without a place are charged until a later snapshot searches for them, in turns. `place_next` does the same for one
-AppWrapper at a time, so that an event loop can do other work between.
+their places, as long as its round has steps left: a tenant can have any number of gangs whose places need a long
+search. Pods without a place are charged until a later round searches for them, in turns. `place_next` does a part of
+this for one AppWrapper at a time, so that an event loop can do other work between.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from dispatcher.core.scheduling.placement.node_traits import Traits, values_of
 from dispatcher.core.scheduling.placement.placement import Rest, Unplaceable, place
 from dispatcher.core.scheduling.placement.placement_bounds import MOST_STEPS_IN_ALL, Tally
 
-MOST_STEPS_OF_SNAPSHOT: Final = 1024
-"""Steps of all searches for places between two snapshots, some tenths of a second; the last one may go beyond it."""
+MOST_STEPS_OF_ROUND: Final = 2048
+"""Steps of all searches for places of one round, some tenths of a second; the last one may go beyond it."""
 _NODES: Final = 1000
 """Nodes, or a part of them, for which a step counts once."""
 
@@ -74,19 +74,22 @@ class NodeLedger:
         self._uses: dict[str, Use] = {}
         self._beyond = NOTHING
         self._unplaced: dict[str, None] = {}
-        """The active AppWrappers with pods that have no place, in the order in which they were searched for last."""
+        """The active AppWrappers with pods that have no place, in the order in which they are searched for."""
         self._untried: dict[str, None] = {}
         """Those of them that no search was made for since they changed, because too few steps were left."""
-        self._steps_left = MOST_STEPS_OF_SNAPSHOT
-        self._is_searched_again = False
+        self._steps_left = MOST_STEPS_OF_ROUND
+        self._has_rounds = False
         # Since the last snapshot: AppWrappers whose use may have changed, and changed nodes.
         self._unsettled: dict[str, None] = {}
         self._released: dict[str, None] = {}
         """The AppWrappers whose places are released: once those of all are, each holds its planned ones again."""
         self._planned: dict[str, tuple[Gang, Unbound]] = {}
         """Those that hold their planned places: once all do, each gets places for the pods without a planned one."""
+        self._seeking: dict[str, tuple[Gang, Unbound]] = {}
+        """Those of them that need a search, which is made in the order of `_unplaced` once all others have places."""
         self._touched: dict[str, None] = {}
-        self._has_changed = True
+        self._has_changed = self._has_news = True
+        """The second is for searches: what they do themselves is no news to them."""
         self._last: NodeSnapshot | None = None
         self._sorts: PodSorts | None = None
         """The pods and held places by sort; None while no term about pods is known."""
@@ -134,7 +137,7 @@ class NodeLedger:
                     self._count_held_sort(there, -1)
             share.held = [held for held in share.held if held.place.node != name]
             self._unsettle(uid)
-        self._has_changed = True
+        self._has_changed = self._has_news = True
 
     def load_node(self, name: str, load: Load) -> None:
         """Replace the load of a node; safe for a node that is not known."""
@@ -200,7 +203,7 @@ class NodeLedger:
             self._sorts.count(sort, node, sign)
             if is_permanent:
                 self._lasting_sorts.count(sort, node, sign)
-            self._has_changed = True
+            self._has_changed = self._has_news = True
 
     def follow(self, followed: FollowedTerms) -> None:
         """Follow the terms of these gangs, beside those of the pods, in the next snapshots."""
@@ -301,12 +304,15 @@ class NodeLedger:
     # --- the snapshot ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> NodeSnapshot:
-        """The capacity at this moment, of the generation of the last one if nothing differs."""
-        if self._last is None or self._has_changed or self._untried:
-            if not self._is_searched_again:
-                self._search_again()
+        """The capacity at this moment, of the generation of the last one if nothing differs.
+
+        Where rounds begin, it searches with the steps that are left of the present one, and charges what has no place.
+        Elsewhere each snapshot is a round of its own.
+        """
+        if not self._has_rounds:
+            self._renew_steps()
+        if self._last is None or self._has_changed or self._unsettled:
             self.settle()
-            self._steps_left, self._is_searched_again = MOST_STEPS_OF_SNAPSHOT, False
             self._last = self._following(self._last)
             self._has_changed = False
         return self._last.copy()
@@ -324,11 +330,22 @@ class NodeLedger:
         if self._pools_changed:
             self._grow_pools()
         self._rows.follow_traits()
+        self._unsettle_crowded()
 
     @property
     def _is_placing(self) -> bool:
         """True if some AppWrappers are without places that they will get: `place_next` has more to do."""
-        return bool(self._released or self._planned)
+        return bool(self._released or self._planned or self._seeking)
+
+    def begin_round(self) -> None:
+        """Renew the steps of searches: from now on they are those of all snapshots until the next round."""
+        self._has_rounds = True
+        self._renew_steps()
+
+    def _renew_steps(self) -> None:
+        self._steps_left = MOST_STEPS_OF_ROUND
+        if self._has_news or self._untried:
+            self._search_again()
 
     def place_next(self) -> bool:
         """Do a part of what the next snapshot would do about places, for one AppWrapper; False if nothing is left.
@@ -336,8 +353,6 @@ class NodeLedger:
         The snapshot does the rest: what came meanwhile, and idle potential nodes.
         """
         self._begin_to_place()
-        if self._has_changed and not self._is_searched_again:
-            self._search_again()
         return self._settle_next()
 
     def _following(self, last: NodeSnapshot | None) -> NodeSnapshot:
@@ -400,7 +415,7 @@ class NodeLedger:
                 self._note_pools_changed()
 
     def _note_pools_changed(self) -> None:
-        self._pools_changed = self._has_changed = True
+        self._pools_changed = self._has_changed = self._has_news = True
         for uid in self._on_trust:
             self._unsettle(uid)
 
@@ -442,7 +457,7 @@ class NodeLedger:
 
     def _unsettle(self, appwrapper: str) -> None:
         self._settle_again(appwrapper)
-        self._has_changed = True
+        self._has_changed = self._has_news = True
         if self._pools and appwrapper in self._on_trust:
             self._pools_changed = True  # its potential nodes may be idle now
 
@@ -451,42 +466,48 @@ class NodeLedger:
         self._unsettled[uid] = None
         self._released.pop(uid, None)
         self._planned.pop(uid, None)
+        self._seeking.pop(uid, None)
 
     def _search_again(self) -> None:
         """Have places sought for the next gangs that have pods without one, as many as there may be steps for."""
-        self._is_searched_again = True
-        least = 0
+        least, self._has_news = 0, False
         for uid in self._unplaced:
             gang = self._shares[uid].gang
             least += 0 if gang is None else len(gang.pod_sets)
             self._settle_again(uid)
-            if least >= MOST_STEPS_OF_SNAPSHOT:
+            if least >= MOST_STEPS_OF_ROUND:
                 break
 
     def _settle(self) -> None:
         """Give the unbound pods their places: planned ones first, then, where these do not fit, any."""
+        self._unsettle_crowded()
+        while self._settle_next():
+            pass
+
+    def _unsettle_crowded(self) -> None:
+        """Settle again whoever holds places on a node on which there is less room than that."""
         for name in self._touched:
             if name in self._holders and self._rows.states[name].is_crowded:
                 for uid in self._holders[name]:
                     self._settle_again(uid)
         self._touched.clear()
-        while self._settle_next():
-            pass
 
     def _settle_next(self) -> bool:
         """Do the next step for one AppWrapper; False if there is none.
 
         Places are released for all, then planned ones are held for all, and only then others: a gang that needs other
-        places must not take a planned place of another gang. An exception about one AppWrapper leaves its pods without
-        places, which charges them to every view, and takes no place from another one.
+        places must not take a planned place of another gang. Searches come last, in the order in which their gangs
+        began to wait for one: neither many nor costly ones keep a gang from its search. An exception about one
+        AppWrapper leaves its pods without places, which charges them to every view, and takes no place from another.
         """
-        for waiting, step in (
-            (self._unsettled, self._release_to_place),
-            (self._released, self._hold_planned_safely),
-            (self._planned, self._hold_elsewhere_safely),
+        for waiting, order, step in (
+            (self._unsettled, self._unsettled, self._release_to_place),
+            (self._released, self._released, self._hold_planned_safely),
+            (self._planned, self._planned, self._hold_elsewhere_safely),
+            (self._seeking, self._unplaced, self._search_safely),
         ):
             if waiting:
-                uid = next(iter(waiting))
+                uid = next((each for each in order if each in waiting), next(iter(waiting)))
                 try:
                     try:
                         step(uid)
@@ -506,7 +527,7 @@ class NodeLedger:
         if share.gang is not None:
             self._unplaced[uid] = None
         try:
-            self._note_use(uid, share)
+            self._note_use(uid, share)  # not `_note_use_safely`, which may be what raised
         except Exception as another:  # noqa: BLE001  # it keeps its last known use
             self.note_failure(uid, another)
             self._note_worst_use(uid, share)
@@ -536,11 +557,34 @@ class NodeLedger:
         self._note_use_safely(uid)
 
     def _hold_elsewhere_safely(self, uid: str) -> None:
+        gang, rest = self._planned[uid]
         try:
-            self._hold_elsewhere(uid, *self._planned[uid])
+            if not any(rest.missing):
+                self._note_placed(uid)
+            elif gang.may_need_search:
+                self._unplaced.setdefault(uid)
+                self._seeking[uid] = gang, rest
+                return
+            else:
+                self._hold_elsewhere(uid, gang, rest)
         except Exception as error:  # noqa: BLE001  # as above
             self._leave_unplaced(uid, error)
         self._note_use_safely(uid)
+
+    def _search_safely(self, uid: str) -> None:
+        """Search for places; once the steps are used up, a gang waits, because its search may be long."""
+        try:
+            if self._steps_left > 0:
+                self._hold_elsewhere(uid, *self._seeking[uid])
+            else:
+                self._untried[uid] = None
+        except Exception as error:  # noqa: BLE001  # as above
+            self._leave_unplaced(uid, error)
+        self._note_use_safely(uid)
+
+    def _note_placed(self, uid: str) -> None:
+        self._unplaced.pop(uid, None)
+        self._untried.pop(uid, None)
 
     def _note_use_safely(self, uid: str) -> None:
         try:
@@ -628,28 +672,16 @@ class NodeLedger:
         )
 
     def _hold_elsewhere(self, uid: str, gang: Gang, rest: Unbound) -> None:
-        """Hold places on any nodes, on trust also on potential ones, for the pods without a planned one, if all fit.
-
-        Once the steps are used up, gangs of several pod sets wait for their search: it may be long.
-        """
-        if any(rest.missing):
-            if self._steps_left <= 0 and len(gang.pod_sets) > 1:
-                self._unplaced.setdefault(uid)
-                self._untried[uid] = None
-                return
-            self._unplaced.pop(uid, None)
-            self._untried.pop(uid, None)
-            pod_sets = self._apart_from_others(uid, gang, rest)
-            others = self._anywhere(uid, pod_sets, rest, self._rows.traits)
-            if not others and uid in self._on_trust:
-                others = self._anywhere(uid, pod_sets, rest, self._rows.all_traits)
-            for each in others:
-                self._hold(uid, each)
-            if not others:
-                self._unplaced[uid] = None
-        else:
-            self._unplaced.pop(uid, None)
-            self._untried.pop(uid, None)
+        """Hold places on any nodes, on trust also on potential ones, for the pods without a planned one, if all fit."""
+        self._note_placed(uid)
+        pod_sets = self._apart_from_others(uid, gang, rest)
+        others = self._anywhere(uid, pod_sets, rest, self._rows.traits)
+        if not others and uid in self._on_trust:
+            others = self._anywhere(uid, pod_sets, rest, self._rows.all_traits)
+        for each in others:
+            self._hold(uid, each)
+        if not others:
+            self._unplaced[uid] = None
 
     def _fitting(self, node: str, requests: Resources, pods: int) -> int:
         """How many of `pods` pods fit on a node beside all that is there and held."""
@@ -706,7 +738,7 @@ class NodeLedger:
         # The node is there, because its places are dropped with it.
         self._rows.hold(each.node, each.requests, each.pods * sign)
         self._count_held_sort(each, sign)
-        self._touch(each.node)
+        self._has_changed = True  # but the node is not crowded by that, and it is no news to searches
 
     def _count_held_sort(self, each: Place, sign: int) -> None:
         if self._sorts is not None and each.sort is not None:
@@ -722,7 +754,7 @@ class NodeLedger:
             beyond = (share.gang.demand + share.growth - placed).positive_part()
         self._beyond += beyond - share.beyond
         share.beyond = beyond
-        if share.gang is None and not bound:
+        if share.gang is None and not bound and not share.held:
             del self._shares[uid]
             self._uses.pop(uid, None)
         else:
@@ -737,4 +769,4 @@ class NodeLedger:
 
     def _touch(self, name: str) -> None:
         self._touched[name] = None
-        self._has_changed = True
+        self._has_changed = self._has_news = True

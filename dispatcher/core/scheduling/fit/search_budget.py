@@ -4,7 +4,7 @@ One question is bounded (`placement_bounds`), but a tenant can queue thousands o
 its bounds. So each namespace has an allowance in a cycle: the same for each that was left out before, as far as the
 budget has room for one question of each, and once more for all others together. Those that were left out first come
 first. Gangs of one pod set without rules need no search for places, and those whose last decision was cheap need none
-worth counting: these are always decided.
+worth counting: these are always decided, unless they require so much of their nodes that comparing these takes long.
 
 But a decision is cheap, too, while a cluster is full or takes no gang, and thousands of gangs may have become costly
 since. And any gang may need a search for victims. So once a gang that seemed cheap turns out to be costly, the others
@@ -46,6 +46,8 @@ STEPS_OF_TRIAL: Final = 5
 """Steps that one step of a search for victims counts as: it takes about a tenth of a millisecond."""
 CHEAP: Final = 20
 """Steps up to which a decision is cheap, and counts nothing: about a millisecond."""
+_COMPARISONS: Final = 5
+"""Comparisons of a gang's requirements with all nodes in the time of a step."""
 _MOST_KNOWN: Final = 20_000
 _NEVER_HEADS: Final = TOO_LARGE | {NOT_DECIDED, INTERNAL_ERROR, REQUIRED_PODS_MISSING}
 """Reasons of gangs that may cost a search, and wait whatever runs: they block no gang of a strict queue."""
@@ -155,7 +157,7 @@ class SearchBudget:
 
     def settle(self, record: Record, steps: int) -> None:
         """Note the steps of a decision."""
-        uid = record.uid
+        uid, steps = record.uid, max(steps, _steps_to_compare(record.gang))
         if not (
             steps
             or uid in self._open
@@ -172,18 +174,19 @@ class SearchBudget:
 
     def needs_search(self, record: Record) -> bool:
         """False for a gang whose places cost no steps; it may still need a search for victims."""
-        return may_need_search(record.gang)
+        return record.gang.may_need_search
 
     def _cost_of(self, record: Record) -> int:
         needs_search = self.needs_search(record)
-        cost = self._costs.get(record.uid, self._question if needs_search else 0)
+        cost = self._cost_before(record)
         is_full = needs_search and self._unexpected_in_all >= self._most
         is_unknown = record.namespace in self._unexpected or is_full
         return self._question if is_unknown and cost <= CHEAP else cost
 
     def _cost_before(self, record: Record) -> int:
         """The steps of its last decision; those of a whole question if it may need one and was never decided."""
-        return self._costs.get(record.uid, self._question if self.needs_search(record) else 0)
+        known = self._costs.get(record.uid, self._question if self.needs_search(record) else 0)
+        return max(known, _steps_to_compare(record.gang))
 
     def _spend(self, namespace: str, steps: int) -> None:
         if namespace in self._first:
@@ -201,23 +204,29 @@ class SearchShares:
 
     def __init__(self) -> None:
         self._spent: Counter[str] = Counter()
+        self._spent_by_all = 0
 
     def admits(self, record: Record) -> bool:
         """True if a gang is to be asked about."""
-        if not may_need_search(record.gang):
+        if not (record.gang.may_need_search or _steps_to_compare(record.gang)):
             return True
-        return self._spent[record.namespace] < STEPS_OF_SHARE and self._spent.total() < MOST_STEPS_OF_CYCLE
+        return self._spent[record.namespace] < STEPS_OF_SHARE and self._spent_by_all < MOST_STEPS_OF_CYCLE
 
     def spend(self, record: Record, steps: int) -> None:
         """Count the steps of the questions about a gang."""
+        steps = max(steps, _steps_to_compare(record.gang))
         self._spent[record.namespace] += steps
+        self._spent_by_all += steps
+
+
+def _steps_to_compare(gang: Gang) -> int:
+    """The steps of comparing nodes with what its pods require of them; 0 for few conditions, as of most gangs.
+
+    They count at each decision, also where the answer is kept: it is kept for some thousand requirements.
+    """
+    steps = sum(requirements.comparisons for _, requirements in gang.constraints) // _COMPARISONS
+    return _counted(steps)
 
 
 def _counted(steps: int) -> int:
     return steps if steps > CHEAP else 0
-
-
-def may_need_search(gang: Gang) -> bool:
-    """True if finding places for a gang may cost steps."""
-    sets = gang.pod_sets
-    return len(sets) > 1 or (len(sets) == 1 and sets[0].has_rules)

@@ -123,7 +123,7 @@ class Traits:
         # A copy, because a plan may add masks meanwhile. It is whole: it uses the hashes that the dictionary has, and
         # keys with equal hashes are compared without Python code, so no other thread runs until it is made.
         masks = self._masks.copy()
-        if len(changes) * sum(map(_conditions_of, masks)) < _MOST_COMPARISONS:
+        if len(changes) * sum(map(_comparisons_of, masks)) < _MOST_COMPARISONS:
             following._masks = {
                 constraint: following._amended(constraint, mask, changes)
                 for constraint, mask in masks.items()
@@ -430,13 +430,9 @@ def _name_of(node: Node | None) -> str:
     return "" if node is None else node.name
 
 
-def _conditions_of(constraint: Constraint | None) -> int:
-    """The conditions that a node is compared with, and one for the rest."""
-    if constraint is None:
-        return 1
-    _, requirements = constraint
-    in_terms = sum(1 + len(each.labels) + len(each.names) for each in requirements.terms)
-    return 1 + len(requirements.selector) + in_terms
+def _comparisons_of(constraint: Constraint | None) -> int:
+    """The work of comparing a node with a constraint: that of its requirements, and one for the rest."""
+    return 1 if constraint is None else 1 + constraint[1].comparisons
 
 
 def _may_use(node: Node | None, constraint: Constraint | None) -> bool:

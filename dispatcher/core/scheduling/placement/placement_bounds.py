@@ -19,6 +19,9 @@ MOST_ORDERED: Final = 4096
 them. The first order is finished in any case; some tenths of a second."""
 
 _NODES: Final = 1000
+_STEPS_OF_ORDERED: Final = 4
+"""Steps in the time of a pod set that an order places, which grows with this number of nodes:"""
+_NODES_OF_ORDERED: Final = 5000
 
 
 class Tally(Struct):
@@ -28,7 +31,7 @@ class Tally(Struct):
 
 
 class Work(Struct):
-    """The work on one question: pod sets placed by orders, and steps of searches, of each at most `most`.
+    """The work on one question: pod sets placed by orders, and steps of spreads and of searches, each at most `most`.
 
     `is_cut` is true once a bound has ended something that might have found a placement. So there may be one, even if
     none was found.
@@ -37,18 +40,28 @@ class Work(Struct):
     nodes: int
     most: int = MOST_STEPS_IN_ALL
     ordered: int = 0
+    spread: int = 0
     searched: int = 0
     is_cut: bool = False
 
     @property
     def steps(self) -> int:
-        """All steps so far."""
-        return self.ordered + self.searched
+        """All steps so far, each of about the same time."""
+        of_order = _STEPS_OF_ORDERED * (1 + self.nodes // _NODES_OF_ORDERED)
+        return self.ordered * of_order + self.spread + self.searched
 
     @property
     def may_order(self) -> bool:
         """True if one more order may be tried."""
-        return self.ordered * (1 + self.nodes // _NODES) < min(self.most, MOST_ORDERED)
+        return self.ordered * (1 + self.nodes // _NODES) + self.spread < min(self.most, MOST_ORDERED)
+
+    def may_spread(self, steps: int) -> bool:
+        """True if the pods of a set may be spread with so many steps, which are counted then; else the work is cut."""
+        if self.spread + steps > self.most:
+            self.is_cut = True
+            return False
+        self.spread += steps
+        return True
 
     @property
     def most_steps(self) -> int:

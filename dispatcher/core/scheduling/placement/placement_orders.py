@@ -105,7 +105,7 @@ def _in_order(
         if each.spreading is None:
             pods = _filled(fitting, each.count, order)
         else:
-            pods = each.spreading.place(fitting, each.count, order)
+            pods = each.spreading.place(fitting, each.count, order, work)
         if pods is None:
             return None
         left.take(each.pods.requests, pods)

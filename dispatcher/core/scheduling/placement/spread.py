@@ -28,12 +28,15 @@ from numpy.typing import NDArray
 
 from dispatcher.core.model.gangs.gang import PodSet
 from dispatcher.core.scheduling.placement.node_traits import Amounts, Domains, Mask, Traits
+from dispatcher.core.scheduling.placement.placement_bounds import Work
 
 MOST_LOWERINGS: Final = 16
 """Levels that are lowered for one placement of a pod set."""
 MOST_SINGLE_PODS: Final = 200
 """Pods of a set beyond which they are not placed one by one; some ten milliseconds."""
 
+_LEVELS: Final = 4
+"""Spreads of one pod that is placed alone in the time of a step."""
 _UNBOUNDED: Final = 1 << 30
 
 
@@ -187,15 +190,18 @@ class Spreading(Struct, frozen=True):
         ]
         return min([count, *allowed])
 
-    def place(self, fitting: Amounts, count: int, nodes: Amounts) -> Amounts | None:
-        """The pods of each node; None if none are found. `nodes` are those that may take pods, the best first."""
+    def place(self, fitting: Amounts, count: int, nodes: Amounts, work: Work) -> Amounts | None:
+        """The pods of each node; None if none are found, also because the `work` would be too much.
+
+        `nodes` are those that may take pods, the best first.
+        """
         if int(fitting[nodes].sum()) < count:
             return None
         levels = sorted(self.levels(fitting, count), key=lambda each: each.domains.count, reverse=True)
         if _are_nested(levels, nodes):
-            taken = _Tree(levels, nodes, fitting[nodes], count).placed()
+            taken = _Tree(levels, nodes, fitting[nodes], count, work).placed()
         else:
-            taken = _one_by_one(levels, nodes, fitting[nodes], count)
+            taken = _one_by_one(levels, nodes, fitting[nodes], count, work)
         if taken is None:
             return None
         pods = np.zeros_like(fitting)
@@ -267,12 +273,15 @@ class _Bounds(Struct, frozen=True):
 class _Tree:
     """Nodes in the domains of the first level, these in those of the next one, and all in one root."""
 
-    def __init__(self, levels: Sequence[Level], nodes: Amounts, fitting: Amounts, count: int) -> None:
+    def __init__(
+        self, levels: Sequence[Level], nodes: Amounts, fitting: Amounts, count: int, work: Work
+    ) -> None:
         everywhere = Domains(np.zeros(int(nodes.max()) + 1, np.int64), 1)
         root = Level(everywhere, 0, np.zeros(1, np.int64), is_fixed=True, lowest=count, level=count)
         self._nodes, self._fitting, self._count = nodes, fitting, count
         self._highest = (*levels, root)
         self._lowerings = MOST_LOWERINGS
+        self._work = work
 
     def placed(self) -> Amounts | None:
         """The pods of each node."""
@@ -306,7 +315,7 @@ class _Tree:
             choices = list(self._finer(levels, at, contradict))
         for each, number in choices:
             lower = max(levels[each].lowest, min(number, levels[each].level - 1))
-            if lower == levels[each].level or not self._lowerings:
+            if lower == levels[each].level or not self._lowerings or not self._work.may_spread(len(levels)):
                 continue
             self._lowerings -= 1
             changed = replace(levels[each], level=lower)
@@ -361,9 +370,11 @@ def _filled(amounts: Amounts, homes: Amounts, spare: Amounts, order: NDArray[np.
 # --- domains that cross each other --------------------------------------------------------------------------------
 
 
-def _one_by_one(levels: Sequence[Level], nodes: Amounts, fitting: Amounts, count: int) -> Amounts | None:
+def _one_by_one(
+    levels: Sequence[Level], nodes: Amounts, fitting: Amounts, count: int, work: Work
+) -> Amounts | None:
     """The pods of each node, each pod in the domains with the fewest pods; None if a pod has no node."""
-    if count > MOST_SINGLE_PODS:
+    if count > MOST_SINGLE_PODS or not work.may_spread(count * (1 + len(levels) // _LEVELS)):
         return None
     domains = np.array([level.at(nodes) for level in levels])
     cells, first, cell_of = np.unique(domains, axis=1, return_index=True, return_inverse=True)

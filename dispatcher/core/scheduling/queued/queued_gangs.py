@@ -22,7 +22,6 @@ from dispatcher.core.model.records.record import Record, Shape
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity.pods_there import repelled_by
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.fit.search_budget import may_need_search
 from dispatcher.core.scheduling.queued.equivalence_classes import Classes, ClassKey, known_repelling
 from dispatcher.core.scheduling.queued.gang_class import GangClass
 from dispatcher.core.scheduling.queued.room_classes import RoomClass, RoomClasses
@@ -216,7 +215,7 @@ class QueuedGangs:
         else a namespace that has spent its share would keep the gangs of others from their turn.
         """
         found = self._classes.add(record.uid, record.shape)
-        namespace = record.namespace if may_need_search(record.gang) else ""
+        namespace = record.namespace if record.gang.may_need_search else ""
         return QueueClassKey(
             leaves, found, namespace, 0, 0, record.is_preempting, never_preempts=False, pods=()
         )

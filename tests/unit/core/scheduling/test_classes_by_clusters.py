@@ -21,7 +21,6 @@ from dispatcher.core.scheduling.cycle.cycle import Drained, QueueCycle
 from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
-from dispatcher.core.scheduling.fit.search_budget import may_need_search
 from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
 from tests.unit.core.scheduling.scenarios import documents
 
@@ -89,5 +88,5 @@ def test_classes_by_clusters_are_other_ones(world: World) -> None:
     decided(world, queued)
     classes = list(queued.classes())
     assert all(each.key.is_by_clusters for each in classes)
-    simple = [each for each in classes if not may_need_search(queued.first_of(each).gang)]
+    simple = [each for each in classes if not queued.first_of(each).gang.may_need_search]
     assert {each.key.namespace for each in simple} <= {""}

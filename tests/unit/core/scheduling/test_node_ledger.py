@@ -456,7 +456,7 @@ def test_steps_of_a_snapshot_do_not_grow_with_the_gangs_whose_search_is_long(sea
         searched.clear()
         ledger.set_pod(Pod(f"other-{turn}", Resources({"memory": 1}), "n1", PodPhase.RUNNING))
         snapshot = ledger.snapshot()
-        assert 0 < sum(searched[:-1]) <= node_ledger.MOST_STEPS_OF_SNAPSHOT
+        assert 0 < sum(searched[:-1]) <= node_ledger.MOST_STEPS_OF_ROUND
         assert len(searched) < 40
         assert snapshot.free_for(None)["cpu"] < 0  # what has no place is charged
 
@@ -471,3 +471,65 @@ def test_each_gang_without_places_gets_them_in_its_turn(searched: list[int]) -> 
         searched.clear()
         turns += 1
     assert turns <= 40
+
+
+def crowded_spreads(gangs: int) -> CapacityLedger:
+    """Gangs of one pod set with crossing spreads, whose places are gone: their pods fit, but not as they are spread."""
+    gang = gang_of([PodSet(200, Resources({"cpu": 1}), spread=(Spread("zone"), Spread("type")))])
+    ledger = CapacityLedger(FitMode.NODE)
+    cells = [("a", "x", 200), ("a", "y", 1), ("b", "y", 200), ("b", "w", 200), ("a", "w", 0)]
+    for number, (zone, type_, _) in enumerate(cells):
+        labels = {"zone": zone, "type": type_}
+        ledger.set_node(Node(f"old-{number}", Resources({"cpu": 10**6}), labels=labels))
+    for number in range(gangs):
+        found = fit(gang, ledger.snapshot())
+        assert isinstance(found, Assignment)
+        ledger.reserve(f"gang-{number}", gang, found)
+    for number, (zone, type_, left) in enumerate(cells):
+        ledger.remove_node(f"old-{number}")
+        labels = {"zone": zone, "type": type_}
+        ledger.set_node(Node(f"new-{number}", Resources({"cpu": left}), labels=labels))
+    return ledger
+
+
+def test_steps_of_a_snapshot_are_bounded_for_gangs_of_one_pod_set_with_rules(searched: list[int]) -> None:
+    snapshot = crowded_spreads(40).snapshot()
+    assert 0 < sum(searched[:-1]) <= node_ledger.MOST_STEPS_OF_ROUND
+    assert len(searched) < 40
+    assert snapshot.free_for(None)["cpu"] < 0  # what has no place is charged
+
+
+def test_search_of_a_gang_is_made_though_others_change_all_the_time() -> None:
+    others = 8
+    ledger = crowded_out(others)
+    ledger.set_node(Node("g1", Resources({"gpu": 3})))
+    gang = gang_of([PodSet(1, Resources({"gpu": number}), path=str(number)) for number in (1, 2)])
+    found = fit(gang, ledger.snapshot())
+    assert isinstance(found, Assignment)
+    ledger.reserve("victim", gang, found)
+    ledger.remove_node("g1")
+    held(ledger, "victim")
+    ledger.set_node(Node("g2", Resources({"gpu": 3})))
+    for turn in range(others + 1):
+        for number in range(others):
+            ledger.set_pod(
+                Pod(f"tiny-{turn}-{number}", NOTHING, "n1", PodPhase.RUNNING, owner=f"gang-{number}")
+            )
+        if held(ledger, "victim"):
+            break
+    assert held(ledger, "victim") == ["g2", "g2"]
+
+
+def test_round_searches_once_and_what_is_read_between_rounds_searches_no_more(searched: list[int]) -> None:
+    ledger = crowded_out(40)
+    for _ in range(3):
+        searched.clear()
+        ledger.begin_round()
+        while ledger.place_next():
+            pass
+        assert searched, "places are searched for before the snapshot"
+        searched.clear()
+        for number in range(3):
+            ledger.set_pod(Pod(f"other-{number}", Resources({"memory": 1}), "n1", PodPhase.RUNNING))
+            ledger.snapshot()
+        assert not searched

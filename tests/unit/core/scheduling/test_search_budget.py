@@ -11,7 +11,14 @@ from msgspec.structs import replace
 
 from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model import incremental
-from dispatcher.core.model.clusters.nodes import HOSTNAME, Node
+from dispatcher.core.model.clusters.nodes import (
+    HOSTNAME,
+    LabelOperator,
+    LabelRequirement,
+    Node,
+    NodeRequirements,
+    NodeTerm,
+)
 from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.gangs.growth import GatedPod
 from dispatcher.core.model.records.record import Phase, Record
@@ -79,6 +86,31 @@ def test_all_searches_of_one_namespace_together_are_bounded(budget: SearchBudget
     for _ in range(5):
         assert 0 < len(decided(budget, many("tenant"), QUESTION)) * QUESTION <= MOST
         assert budget.has_left_out
+
+
+def test_gangs_whose_conditions_take_long_to_compare_are_counted_though_they_need_no_search(
+    budget: SearchBudget,
+) -> None:
+    labels = tuple(LabelRequirement(f"label-{number}", LabelOperator.DOES_NOT_EXIST) for number in range(256))
+    picky = PodSet(1, Resources({"cpu": 1}), nodes=NodeRequirements((), (NodeTerm(labels),)))
+    gang = Gang(picky.total, 1, (picky,))
+    records = [record_of("tenant", number, gang) for number in range(50)]
+    plain = record_of("tenant", 50, gang_of(1))
+    found = decided(budget, [*records, plain], 0)
+    assert 0 < len(found) - 1 < 10
+    assert found[-1] == plain.name
+    left = [each for each in records if each.name not in found]
+    for _ in range(20):
+        names = decided(budget, left, 0)
+        left = [each for each in left if each.name not in names]
+    assert left == []
+    shares, admitted = SearchShares(), 0
+    for each in records * 10:
+        if shares.admits(each):
+            shares.spend(each, 0)
+            admitted += 1
+    assert 0 < admitted < 100
+    assert shares.admits(plain)
 
 
 def test_gangs_that_were_left_out_are_all_decided_in_following_cycles(budget: SearchBudget) -> None:

@@ -17,7 +17,9 @@ from dispatcher.core.model.gangs.pods import Pod, PodPhase
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.fit.fit import Shortfall, fit, fits
+from dispatcher.core.scheduling.fit.search_budget import CHEAP
 from dispatcher.core.scheduling.placement.node_traits import Traits
+from dispatcher.core.scheduling.placement.placement_bounds import MOST_STEPS_IN_ALL, Work
 from dispatcher.core.scheduling.placement.spread import MOST_SINGLE_PODS, Spreading
 
 HOST, ZONE = Spread("host"), Spread("zone")
@@ -300,7 +302,7 @@ def test_one_spread_is_exact_beside_pods_that_are_there(
     traits = Traits(tuple(nodes), {each.name: at for at, each in enumerate(nodes)})
     room, present = (np.array(each, dtype=np.int64) for each in zip(*zones, strict=True))
     spreading = Spreading.of(pods(count, Spread("zone", skew, least)), traits, {0: present})
-    found = spreading.place(room, count, np.flatnonzero(room))
+    found = spreading.place(room, count, np.flatnonzero(room), Work(room.size))
 
     def holds(placed: tuple[int, ...]) -> bool:
         totals = [there + more for there, more in zip(present, placed, strict=True)]
@@ -315,3 +317,33 @@ def test_one_spread_is_exact_beside_pods_that_are_there(
     else:
         assert tuple(found.tolist()) in valid
         assert spreading.most(room, count) == count
+
+
+CROSSING = tuple(node(at, 1000, zone, type=type_) for at, (zone, type_) in enumerate(product("ab", "xyw")))
+ONE_BY_ONE = pods(MOST_SINGLE_PODS, Spread("zone"), Spread("type"))
+
+
+def steps_of(nodes: tuple[Node, ...], *pod_sets: PodSet) -> tuple[bool, int]:
+    """Whether a gang fits, and the steps of the question."""
+    ledger = CapacityLedger(FitMode.NODE)
+    for each in nodes:
+        ledger.set_node(each)
+    snapshot = ledger.snapshot()
+    return isinstance(fit(gang(*pod_sets), snapshot), Assignment), snapshot.searched
+
+
+def test_pods_that_are_placed_one_by_one_are_steps() -> None:
+    assert steps_of(CROSSING, pods(MOST_SINGLE_PODS, Spread("zone")))[1] < CHEAP
+    fits_all, steps = steps_of(CROSSING, ONE_BY_ONE)
+    assert fits_all
+    assert steps >= MOST_SINGLE_PODS
+
+
+def test_question_ends_at_its_bound_though_each_of_many_sets_places_many_pods() -> None:
+    nodes = tuple(replace(each, allocatable=Resources({"cpu": 10**6})) for each in CROSSING)
+    sets = [
+        replace(ONE_BY_ONE, path=str(number)) for number in range(2 * MOST_STEPS_IN_ALL // MOST_SINGLE_PODS)
+    ]
+    fits_all, steps = steps_of(nodes, *sets)
+    assert not fits_all
+    assert MOST_STEPS_IN_ALL // 2 < steps < 2 * MOST_STEPS_IN_ALL
