@@ -126,6 +126,8 @@ DISPATCH_ENABLED: Final = "enabled"
 HUB_CLUSTER: Final = "hub"
 """The name of the cluster from which the dispatcher reads AppWrappers."""
 
+DEFAULT_NAMESPACE: Final = "default"
+"""The namespace of an object that names none, of a user whose kubeconfig names none either."""
 DEFAULT_QUEUE: Final = "default"
 FIELD_MANAGER: Final = "appwrapper-dispatcher"
 

@@ -32,6 +32,7 @@ from msgspec import Struct, field
 from yarl import URL
 
 from dispatcher import errors
+from dispatcher.api.names import DEFAULT_NAMESPACE
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.clusters.potential import NAMESPACES_FOR_ALL
 from dispatcher.kube import bounds, paths
@@ -60,7 +61,7 @@ POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/names
 
 def own_namespace(given: str) -> str:
     """The namespace of this process: as given, else the pod's, else `default`."""
-    return given or pod_namespace() or "default"
+    return given or pod_namespace() or DEFAULT_NAMESPACE
 
 
 def pod_namespace(path: Path = POD_NAMESPACE) -> str:

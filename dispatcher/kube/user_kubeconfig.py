@@ -20,6 +20,7 @@ from typing import Any, Final
 import yaml
 from msgspec import Struct, field
 
+from dispatcher.api.names import DEFAULT_NAMESPACE
 from dispatcher.errors import SettingsError
 from dispatcher.text import name_of, one_line
 from dispatcher.values import shown_without
@@ -83,7 +84,7 @@ class UserKubeconfig(Struct, frozen=True):
     def namespace(self, context: str = "") -> str:
         """The namespace of a context, by default of the current one; `default` if none is named."""
         through = self.contexts.get(context or self.current) or {}
-        return str(through.get("namespace") or "default")
+        return str(through.get("namespace") or DEFAULT_NAMESPACE)
 
     def _part(self, plural: str, through: Json, singular: str) -> Json:
         name = str(through.get(singular) or "")

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from dispatcher.api.names import HUB_CLUSTER, PREFIX
+from dispatcher.api.names import DEFAULT_NAMESPACE, HUB_CLUSTER, PREFIX
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.cli.files.documents import Objects, refused
 from dispatcher.cli.files.submission import check_any, wrapping_of
@@ -31,7 +31,6 @@ from dispatcher.text import mapping_of, mappings_of, name_of, one_line
 
 Json = dict[str, Any]
 
-DEFAULT_NAMESPACE: Final = "default"
 NO_NODE: Final = (
     "has no Node to plan on: add Nodes (kubectl get nodes -o yaml) or a scenario, "
     "or plan on the clusters with --live"

@@ -14,6 +14,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dispatcher.api.names import DEFAULT_NAMESPACE
 from dispatcher.cli.command_line import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber, epilog
 from dispatcher.cli.options import (
     DOCUMENTS,
@@ -76,7 +77,6 @@ MOST_WORK: Final = 100_000
 """Bounds the search for repairs: a third of `repair.MOST_WORK`, some seconds."""
 HUB_SECONDS: Final = 20.0
 """Seconds for all questions to the hub."""
-DEFAULT_NAMESPACE: Final = "default"
 
 
 changes_option = click.option(

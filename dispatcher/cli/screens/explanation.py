@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from dispatcher.api.conditions import ConditionType
+from dispatcher.api.conditions import WOULD_BE_DISPATCHED, ConditionType
 from dispatcher.api.syntax import most_similar
 from dispatcher.cli.screens.appwrapper_status import OUTSIDE, AppWrapperStatus
 from dispatcher.cli.screens.output import UNKNOWN, text
@@ -56,8 +56,6 @@ _COPIED: Final = ("cluster", "reason", "resource", "message", "clusters", "queue
 """Fields of `status.waiting` that an explanation has under the same names."""
 _HOLDERS: Final = (Heading("HELD BY", is_namespaced=True), Heading("USER", 1), Heading("SINCE"))
 _CLUSTERS: Final = (Heading("CLUSTER"), Heading("REASON"), Heading("MESSAGE", wraps=True))
-_REPAIR: Final = "it would be dispatched "
-"""How the message of a repair begins (`core.status.outlook`)."""
 _AMOUNTS: Final = ("nominal", "used", "available", "most")
 
 
@@ -242,7 +240,7 @@ def estimate_of(waiting: Json) -> str:
 def changes_of(waiting: Json) -> list[str]:
     """The least changes that would dispatch it, such as `with priority 9` and `with 1 more node in hub (cpu 8)`."""
     priority = waiting.get("leastPriority")
-    repair = text_of((waiting.get("repair") or {}).get("message")).removeprefix(_REPAIR)
+    repair = text_of((waiting.get("repair") or {}).get("message")).removeprefix(WOULD_BE_DISPATCHED)
     changes = ("" if priority is None else f"with priority {priority}", repair)
     return [each for each in changes if each]
 

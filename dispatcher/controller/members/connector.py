@@ -23,6 +23,7 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.member import CONNECTING, AnotherCluster, Member, Unlisted, closed_for
 from dispatcher.core.model.clusters.potential import Trust
 from dispatcher.core.model.records import pending_reasons
+from dispatcher.core.model.records.failures import UNDECIDED_BY_ERROR
 from dispatcher.core.scheduling.fit.cluster_filters import Closed
 from dispatcher.core.status.clusters import ClusterState
 from dispatcher.kube import paths
@@ -144,9 +145,7 @@ class Connector:
             except Exception:  # noqa: BLE001  # the loop's edge: one member must not end the others
                 log.count_internal_error("connector")
                 _log.exception("member_failed", cluster=member.name)
-                self._close_member(
-                    member, Closed(pending_reasons.UNREACHABLE, "internal error; see the dispatcher's log")
-                )
+                self._close_member(member, Closed(pending_reasons.UNREACHABLE, UNDECIDED_BY_ERROR.message))
             await asyncio.sleep(self._means.pace.probe)
 
     async def _stay_connected(self, member: Member, secret: SecretKey, wanted: Connection) -> None:

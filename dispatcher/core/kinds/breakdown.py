@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject, parse_spec
-from dispatcher.api.names import API_VERSIONS, APPWRAPPER_KIND, PLURALS
+from dispatcher.api.names import API_VERSIONS, APPWRAPPER_KIND, DEFAULT_NAMESPACE, PLURALS
 from dispatcher.api.schema import unknown_fields
 from dispatcher.api.spec_errors import SpecError, quoted
 from dispatcher.api.syntax import most_similar
@@ -24,7 +24,6 @@ from dispatcher.core.kinds.registry import BUILT_IN, Kinds
 from dispatcher.core.model.gangs.gang import Gang, PodSet
 from dispatcher.core.model.resources import NOTHING, Resources
 
-_DEFAULT_NAMESPACE: Final = "default"
 _OF_OBJECTS: Final = ("metadata.namespace",)
 _OF_APPWRAPPERS: Final = (
     *_OF_OBJECTS,
@@ -238,7 +237,7 @@ def _namespace(raw: Mapping[str, Any], paths: tuple[str, ...]) -> str:
             continue  # the parser refuses it with its path
         if named:
             return named
-    return _DEFAULT_NAMESPACE
+    return DEFAULT_NAMESPACE
 
 
 def object_of(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:

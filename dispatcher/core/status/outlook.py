@@ -26,6 +26,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dispatcher.api.conditions import WOULD_BE_DISPATCHED
 from dispatcher.core.model import incremental
 from dispatcher.core.model.clock import time_in, timestamp
 from dispatcher.core.model.clusters.nodes import Node
@@ -437,7 +438,7 @@ def _repair(record: Record, repair: Repair, records: Mapping[str, Record]) -> di
 
 
 def _written(words: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    return {"message": f"it would be dispatched {words}", **document}
+    return {"message": f"{WOULD_BE_DISPATCHED}{words}", **document}
 
 
 def _count(number: int, word: str) -> str:

@@ -36,7 +36,7 @@ from dispatcher.core.scheduling.preemption.victims import Victims, VictimSearch
 from dispatcher.core.scheduling.queued.cluster_answers import Acceptance, ClusterAnswers, requested
 from dispatcher.core.scheduling.sharing import division
 from dispatcher.core.scheduling.sharing.division import Shares
-from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang, gave_way_too_often
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
 from dispatcher.core.scheduling.sharing.search import victim_order
 from dispatcher.text import counted
@@ -84,7 +84,7 @@ class GangDecisions(Struct):
         if gang.is_by_clusters:
             return self._answer_by_clusters(gang, accepted)
         if queue := self._exhausted_queue(gang):
-            message = f"it was preempted {gang.preemptions} times within 24 hours, and would have to borrow"
+            message = gave_way_too_often("was preempted", gang.preemptions)
             return Waiting(gang.record, Pending(PREEMPTED_TOO_OFTEN, message, queue=queue))
         record, demand = gang.record, gang.record.gang.charged
         has_quota_later = self.later.has_quota(gang.leaves, demand, record.priority)

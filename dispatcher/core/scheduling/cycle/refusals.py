@@ -37,6 +37,7 @@ from dispatcher.core.scheduling.cycle.outcomes import (
 from dispatcher.core.scheduling.fit.refused import ClusterShortfall, Refused
 from dispatcher.core.scheduling.sharing.gangs import PendingGang
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
+from dispatcher.core.scheduling.sharing.quota_reservations import kept_for_others
 
 MOST_BORROWERS: Final = 3
 """Borrowing queues that an answer names."""
@@ -174,7 +175,7 @@ class Refusals(Struct, frozen=True):
         demand, priority = gang.record.gang.charged, gang.record.priority
         for place in self.forest.places_of(gang.leaves):
             for name in self.ledger.lacking(place.name, demand, priority):
-                why = f"quota of {place.name}: {name}: what is left is kept for gangs that go first"
+                why = kept_for_others(f"{place.name}: {name}")
                 return replace(pending, message=why, queue=place.name)
         return pending
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from dispatcher.api.clusters.potential import MOST_POOLS, OnPotential
 from dispatcher.api.document import LARGEST_INTEGER, Entry
-from dispatcher.api.names import DEFAULT_QUEUE
+from dispatcher.api.names import DEFAULT_NAMESPACE, DEFAULT_QUEUE
 from dispatcher.api.spec_errors import quoted
 from dispatcher.core.lifecycle.approvals import pending_without
 from dispatcher.core.model.clusters.nodes import Node, NodeRequirements, Taint, Toleration
@@ -403,7 +403,7 @@ def _awaited(entry: Entry, leaves: tuple[str, ...], forest: Forest) -> Pending |
 
 def _record(entry: Entry, position: int, gang: Gang, phase: Phase, leaves: tuple[str, ...]) -> Record:
     name, blocked = entry.child("name").name(), entry.child("blocked")
-    namespace = entry.child("namespace").text() or "default"
+    namespace = entry.child("namespace").text() or DEFAULT_NAMESPACE
     created = SOME_TIME - entry.child("age").seconds()
     return Record(
         uid=name,

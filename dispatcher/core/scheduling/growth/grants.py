@@ -90,6 +90,7 @@ from dispatcher.core.scheduling.sharing.gangs import (
     RecentUse,
     count_preemptions,
     count_taken,
+    gave_way_too_often,
     leaving_by_cluster,
 )
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger, now_and_later
@@ -97,6 +98,7 @@ from dispatcher.core.scheduling.sharing.quota_reservations import (
     NO_QUOTA_RESERVATIONS,
     QuotaReservations,
     first_place,
+    kept_for_others,
 )
 
 GROWTH_BEHIND_GANG: Final = "GrowthBehindGang"
@@ -611,8 +613,7 @@ class _Quota:
             return exhausted
         for ledger in (self._now, self.later):
             if not ledger.has_quota(record.leaves, increase, record.priority):
-                queues = ", ".join(record.leaves)
-                return _Refusal(RESERVED, f"quota of {queues}: what is left is kept for gangs that go first")
+                return _Refusal(RESERVED, kept_for_others(", ".join(record.leaves)))
         return None
 
     def _exhausted(self, record: Record, increase: Resources) -> _Refusal | None:
@@ -622,7 +623,7 @@ class _Quota:
             if not place.max_preemptions or times < place.max_preemptions:
                 continue
             if self.later.accounts[place.root].would_borrow(place.name, increase):
-                message = f"it was preempted or gave up surplus {times} times within 24 hours, and would have to borrow"
+                message = gave_way_too_often("was preempted or gave up surplus", times)
                 return _Refusal(PREEMPTED_TOO_OFTEN, message)
         return None
 

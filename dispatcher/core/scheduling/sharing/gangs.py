@@ -172,6 +172,11 @@ def recent_use(place: Place | None, namespace: str, usage: RecentUse) -> Fractio
 # --- from records --------------------------------------------------------------------------------------------
 
 
+def gave_way_too_often(how: str, times: int) -> str:
+    """That a gang may not borrow any more, because it gave way so many times."""
+    return f"it {how} {times} times within 24 hours, and would have to borrow"
+
+
 def count_preemptions(record: Record, now: datetime) -> int:
     """How often a gang was preempted, as far as it counts against `maxPreemptions`."""
     return sum(now - each < PREEMPTIONS_WITHIN for each in record.preempted_at)

@@ -34,6 +34,11 @@ from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger
 _SEPARATOR: Final = ", "
 
 
+def kept_for_others(where: str) -> str:
+    """That nothing is left in these queues, or of a resource there, because a reservation keeps it."""
+    return f"quota of {where}: what is left is kept for gangs that go first"
+
+
 class QuotaReservations(Struct, frozen=True):
     """The reservations of quota of one cycle by uid, and the end of the rest of each leaf that rests."""
 
