@@ -1,7 +1,7 @@
 """The part of the status for a person who reads all of it: what becomes of the AppWrapper, why, and what helps.
 
-`kubectl describe` sorts fields by name, and a status has many that MCAD's clients need. `about` stands first, and its
-texts say nothing that other fields do not say: programs read those.
+`kubectl describe` sorts fields by name, and a status has many that MCAD's clients need. `about` stands first, after
+MCAD's `Succeeded` alone, and its texts say nothing that other fields do not say: programs read those.
 """
 
 from __future__ import annotations
