@@ -101,6 +101,21 @@ def fresh_folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
+@contextmanager
+def developing() -> Iterator[Run]:
+    """`make dev`, when it says that it is ready; it is ended however the tests end, and leaves nothing behind."""
+    build.ensure()
+    with fresh_folder() as folder:
+        run = Run("dev", folder / "dev")
+        try:
+            run.wait_for("Ctrl-C ends all of it.")
+            yield run
+        finally:
+            code = run.end(signal.SIGTERM)
+        assert code == 0
+        assert run.left_behind() == []
+
+
 def assert_tells(command: str, *texts: str) -> str:
     """A demo ends well, says all of the texts one after the other, and leaves nothing behind. Returns what it said."""
     build.ensure()
