@@ -64,6 +64,12 @@ def first_steps() -> list[Step]:
     return _steps_in(FIRST.read_text(encoding="utf-8"))
 
 
+def several_files() -> list[str]:
+    """The commands in the table of docs/first-appwrapper.md, "Several files", in order."""
+    section = FIRST.read_text(encoding="utf-8").partition("\n## Several files")[2].partition("\n## ")[0]
+    return [each.replace(r"\|", "|") for each in re.findall(r"\| `(kubectl .*)` \|$", section, re.MULTILINE)]
+
+
 def _steps_in(section: str) -> list[Step]:
     blocks: list[str] = re.findall(r"^```console\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     found = [
