@@ -211,6 +211,28 @@ def test_misspelt_field_is_refused_with_the_one_that_was_meant(dev: Run, tmp_pat
     )
 
 
+def test_show_prints_the_command_for_the_log_of_the_container_that_failed_first(
+    dev: Run, tmp_path: Path
+) -> None:
+    breaks = files()["sweep"] | {"metadata": {"name": "breaks"}}
+    breaks["spec"]["template"]["metadata"]["annotations"] = {f"{LIFE}/fail-after": "1s"}
+    breaks["spec"]["backoffLimit"] = 0
+    asked = f"kubectl aw submit {written(tmp_path, 'breaks', breaks)} --wait --timeout 90s"
+
+    code, out, errors = typed(dev, by("ada", asked))
+
+    assert (code, out.splitlines()[-1].partition(": ")[0]) == (
+        1,
+        "team-a/breaks Failed on hub; FailedComponent",
+    ), errors
+    first = re.search(r"failed first: container main of pod (\S+), exit code 1, Error$", out)
+    assert first is not None, out
+    code, out, errors = typed(dev, by("ada", "DISPATCHER_DATABASE_URL= kubectl aw show breaks"))
+    [command] = re.findall(r"kubectl aw logs .*", out)
+    assert (code, command) == (0, f"kubectl aw logs breaks -n team-a --pod {first[1]} -c main"), errors
+    assert typed(dev, by("ada", command)) == (0, LOG, "")
+
+
 def test_tenant_reads_its_own_namespace_with_a_role_made_as_the_page_says(dev: Run, tmp_path: Path) -> None:
     for user, name in (("ada", "mine"), ("cleo", "theirs")):
         code, out, errors = typed(
