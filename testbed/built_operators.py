@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
@@ -39,6 +39,7 @@ GENERATED: Final = "manifests.yaml"
 """The file in which controller-gen writes webhooks; the files beside it change it for an installation."""
 KUSTOMIZATION: Final = "kustomization.yaml"
 """The file beside definitions that has none."""
+ANY_OBJECT: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 READY_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.05
 PROBE_SECONDS: Final = 2.0
@@ -50,8 +51,10 @@ class BuiltOperator:
     """One release of an operator, and how it is started.
 
     `name` is a folder of `operator_modules`, and in it is one folder for each `version`, with go.mod and go.sum.
-    `package` is the operator's main package. `crds` and `webhooks` are folders of `module` with YAML files; without
-    `webhooks`, the operator has none here.
+    `package` is the operator's main package, or that of the main.go beside the go.mod. `crds` and `webhooks` are
+    folders of `module` with YAML files; without `webhooks`, the operator has none here. `left_out` are files of `crds`
+    whose definitions are not installed. Without `pod_schemas`, the definitions accept any pod template: with six
+    schemas of half a megabyte each, an API server starts minutes later.
 
     `arguments` may contain `{kubeconfig}`, `{folder}` (a folder of the operator alone), and the ports `{probes}` and
     `{webhook}`. The operator answers 200 to `ready` at the port `{probes}` once it works. `environment` is beside
@@ -73,6 +76,8 @@ class BuiltOperator:
     ldflags: str = "-s -w"
     configuration: str = ""
     called: Called = Called()  # noqa: RUF009  # frozen
+    left_out: frozenset[str] = frozenset()
+    pod_schemas: bool = True
 
     @property
     def folder(self) -> Path:
@@ -118,20 +123,44 @@ def find(operator: BuiltOperator) -> OperatorFiles | None:
 
 def _in(operator: BuiltOperator, folder: Path) -> OperatorFiles:
     crds = tuple(
-        _as_json(each) for each in sorted((folder / CRDS).glob("*.yaml")) if each.name != KUSTOMIZATION
+        _as_json(each, operator.pod_schemas)
+        for each in sorted((folder / CRDS).glob("*.yaml"))
+        if each.name not in {KUSTOMIZATION, *operator.left_out}
     )
     return OperatorFiles(folder / operator.program, crds, tuple((folder / WEBHOOKS).glob(GENERATED)))
 
 
-def _as_json(path: Path) -> Path:
+def _as_json(path: Path, pod_schemas: bool) -> Path:
     """The definitions of a file as JSON, written once: some have a megabyte, which takes seconds to read as YAML."""
-    made = path.with_suffix(".json")
+    made = path.with_suffix(".json" if pod_schemas else ".slim.json")
     if not made.exists():
-        partial = path.with_suffix(f".{os.getpid()}.partial")
+        partial = made.with_suffix(f".{os.getpid()}.partial")
         documents = yaml.load_all(path.read_text(), _LOADER)
-        partial.write_text(json.dumps([each for each in documents if each and each["kind"] == KIND]))
+        found = [each for each in documents if each and each["kind"] == KIND]
+        partial.write_text(json.dumps(found if pod_schemas else without_pod_schemas(found)))
         partial.rename(made)
     return made
+
+
+def without_pod_schemas(schema: Any) -> Any:  # noqa: ANN401 - any JSON
+    """The same schema, or definitions, with any object in place of a pod template."""
+    if isinstance(schema, list):
+        return [without_pod_schemas(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if _is_pod_template(schema):
+        return ANY_OBJECT
+    return {key: without_pod_schemas(value) for key, value in schema.items()}
+
+
+def _is_pod_template(schema: Mapping[str, Any]) -> bool:
+    spec = _properties(schema).get("spec")
+    return isinstance(spec, dict) and "containers" in _properties(spec)
+
+
+def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = schema.get("properties")
+    return found if isinstance(found, dict) else {}
 
 
 class RunningOperator:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from testbed import build, built_operators, kuberay_operator, monitoring
 from testbed.nodes import Shape, is_usable, make_node
@@ -264,6 +266,16 @@ kind: Kustomization
 """
 
 
+JOBS = """\
+kind: CustomResourceDefinition
+metadata: {name: jobs.kubeflow.org}
+schema:
+  properties:
+    replicas: {type: integer}
+    template: {properties: {spec: {properties: {containers: {type: array}}}}}
+"""
+
+
 def test_operator_comes_with_the_definitions_of_its_module_and_no_other_objects(cache: Path) -> None:
     write_module(cache, DEFINITIONS)
 
@@ -282,6 +294,36 @@ def test_operator_whose_module_lacks_its_definitions_is_not_built(cache: Path) -
         built_operators.ensure(kuberay_operator.NEWEST, ignore)
 
     assert built_operators.find(kuberay_operator.NEWEST) is None
+
+
+def test_definitions_that_another_operator_has_are_left_out(cache: Path) -> None:
+    write_module(cache, DEFINITIONS)
+
+    files = built_operators.ensure(replace(kuberay_operator.NEWEST, left_out=frozenset({"ray.yaml"})), ignore)
+
+    assert files.crds == ()
+
+
+def test_definitions_without_schemas_of_pods_accept_any_template(cache: Path) -> None:
+    write_module(cache, JOBS)
+
+    slim = built_operators.ensure(replace(kuberay_operator.NEWEST, pod_schemas=False), ignore)
+    full = built_operators.ensure(kuberay_operator.NEWEST, ignore)
+
+    [[made], [kept]] = [[schema_in(path) for path in files.crds] for files in (slim, full)]
+    assert made == {
+        "properties": {
+            "replicas": {"type": "integer"},
+            "template": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        }
+    }
+    assert kept == yaml.safe_load(JOBS)["schema"]
+
+
+def schema_in(path: Path) -> Any:  # noqa: ANN401 - any JSON
+    """The schema of the one definition of a file."""
+    (definition,) = documents_of(path)
+    return definition["schema"]
 
 
 @pytest.mark.parametrize("operator", kuberay_operator.RELEASES, ids=lambda each: each.version)
