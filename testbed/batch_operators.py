@@ -91,7 +91,34 @@ internalCertManagement: {{enable: false}}
     ),
 )
 
-OPERATORS: Final = (JOBSET, LEADER_WORKER_SET)
+TRAINING: Final = BuiltOperator(
+    name="training-operator",
+    module="github.com/kubeflow/training-operator",
+    version="v1.9.3",
+    package="testbed/training-operator",
+    crds="manifests/base/crds",
+    arguments=(
+        "--health-probe-bind-address=127.0.0.1:{probes}",
+        "--webhook-server-port={webhook}",
+        "--certificates={folder}/certificates",
+    ),
+    webhooks="manifests/base/webhook",
+    left_out=frozenset({"kubeflow.org_mpijobs.yaml"}),
+    pod_schemas=False,
+)
+"""Its MPIJobs are of an older version than those of the MPI operator, and a cluster serves one of them."""
+
+MPI: Final = BuiltOperator(
+    name="mpi-operator",
+    module="github.com/kubeflow/mpi-operator",
+    version="v0.6.0",
+    package="testbed/mpi-operator",
+    crds="manifests/base",
+    arguments=("--health-probe-bind-address=127.0.0.1:{probes}",),
+    pod_schemas=False,
+)
+
+OPERATORS: Final = (JOBSET, LEADER_WORKER_SET, TRAINING, MPI)
 
 
 def definitions(operators: Sequence[BuiltOperator]) -> list[Path]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from testbed.batch_operators import JOBSET, LEADER_WORKER_SET
+from testbed.batch_operators import JOBSET, LEADER_WORKER_SET, MPI, TRAINING
 from testbed.built_operators import BuiltOperator
 from tests.cluster.manifests import appwrapper, item, pod_template
 
@@ -18,8 +18,9 @@ Json = dict[str, Any]
 class Gang:
     """An object of a kind with so many pods, whose spec is made of a pod template.
 
-    `container` is the name that the operator requires. `suspend` is the dotted path of the flag that stops the
-    operator; empty if the kind has none. `ends` is true if the object ends by itself.
+    `container` is the name that the operator requires. `first` matches the end of the name of the pod that leads the
+    others. `suspend` is the dotted path of the flag that stops the operator; empty if the kind has none. `ends` is true
+    if the object ends by itself.
     """
 
     operator: BuiltOperator
@@ -28,6 +29,7 @@ class Gang:
     pods: int
     spec: Callable[[Json], Json]
     container: str = "main"
+    first: str = ""
     suspend: str = ""
     ends: bool = True
 
@@ -75,10 +77,65 @@ def _leader_worker_set(template: Json) -> Json:
     return {"replicas": 3, "leaderWorkerTemplate": {"size": 3, "workerTemplate": template}}
 
 
-JOB_SET: Final = Gang(JOBSET, "jobset.x-k8s.io/v1alpha2", "JobSet", 7, _job_set, suspend="spec.suspend")
+def _training(kind: str, field: str, container: str, leader: str = "") -> Gang:
+    """A gang of a kind of the training operator: three workers, and a leader unless the kind has none."""
+
+    def spec(template: Json) -> Json:
+        return {"runPolicy": {"backoffLimit": 0}, field: _replicas(template, leader)}
+
+    return Gang(
+        TRAINING,
+        "kubeflow.org/v1",
+        kind,
+        4 if leader else 3,
+        spec,
+        container,
+        f"{(leader or 'Worker').lower()}-0",
+        "spec.runPolicy.suspend",
+    )
+
+
+def _replicas(template: Json, leader: str) -> Json:
+    sizes = {**({leader: 1} if leader else {}), "Worker": 3}
+    return {
+        role: {"replicas": size, "restartPolicy": "Never", "template": copy.deepcopy(template)}
+        for role, size in sizes.items()
+    }
+
+
+def _mpi_job(template: Json) -> Json:
+    return {"runPolicy": {"backoffLimit": 0}, "mpiReplicaSpecs": _replicas(template, "Launcher")}
+
+
+JOB_SET: Final = Gang(
+    JOBSET,
+    "jobset.x-k8s.io/v1alpha2",
+    "JobSet",
+    7,
+    _job_set,
+    first=r"leader-0-0-\w+",
+    suspend="spec.suspend",
+)
 LEADERS: Final = Gang(
     LEADER_WORKER_SET, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", 9, _leader_worker_set, ends=False
 )
 
-GANGS: Final = (JOB_SET, LEADERS)
+MPI_JOB: Final = Gang(
+    MPI,
+    "kubeflow.org/v2beta1",
+    "MPIJob",
+    4,
+    _mpi_job,
+    first=r"launcher-\w+",
+    suspend="spec.runPolicy.suspend",
+)
+TRAINED: Final = (
+    _training("JAXJob", "jaxReplicaSpecs", "jax"),
+    _training("PaddleJob", "paddleReplicaSpecs", "paddle"),
+    _training("PyTorchJob", "pytorchReplicaSpecs", "pytorch", "Master"),
+    _training("TFJob", "tfReplicaSpecs", "tensorflow", "Chief"),
+    _training("XGBoostJob", "xgbReplicaSpecs", "xgboost", "Master"),
+)
+
+GANGS: Final = (JOB_SET, LEADERS, MPI_JOB, *TRAINED)
 ENDING: Final = tuple(each for each in GANGS if each.ends)

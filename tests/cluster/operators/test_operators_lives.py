@@ -111,7 +111,7 @@ async def test_object_that_fails_fails_its_appwrapper_in_the_words_of_its_operat
     (failed,) = [each for each in found["status"]["conditions"] if each["type"] == "Failed"]
     assert (held, reason) == ("True", "FailedComponent")
     said = f"{gang.kind} {world.namespace}/train failed: {failed['reason']}: {failed['message'].strip()}"
-    first = r"; failed first: container main of pod train-leader-0-0-\w+, exit code 1, Error"
+    first = rf"; failed first: container {gang.container} of pod train-{gang.first}, exit code 1, Error"
     assert re.fullmatch(re.escape(said) + first, message)
 
 
