@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 from dispatcher.api.names import USER_ANNOTATION
 from testbed import build
 from testbed.__main__ import raise_on_signals
+from testbed.batch_operators import MPI, TRAINING
 from testbed.client import MERGE_PATCH, ApiError
 from testbed.nodes import KUBELET, Shape
 from testbed.plane import NotReady, Wanted
@@ -66,7 +67,8 @@ SETTING: Final = Setting(
         ROOT / "manifests" / "base" / "roles.yaml",
         ROOT / "testbed" / "dev" / "users.yaml",
     ),
-    operators=True,
+    operators=(TRAINING, MPI),
+    stand_ins=True,
 )
 
 

@@ -1,4 +1,4 @@
-"""Stand-ins for the operators of the kinds that docs/kinds.md names; Ray's kinds have KubeRay's own operator.
+"""Stand-ins for the operators of kinds that docs/kinds.md names, and that `testbed.batch_operators` does not have.
 
 `testbed.pod_crews` and `testbed.job_owners` decide, from values; this module watches and writes. The objects below an
 object are found by their controllers, at any depth. Nothing is made of kinds without an `Operated`.
@@ -33,7 +33,7 @@ BELOW: Final = {
 class Operators(StandIn):
     """Acts as the operators of all kinds of `OPERATED` on one API server, which need not serve all of them."""
 
-    about = "stand-ins for operators; watching training jobs, JobSets and so on"
+    about = "stand-ins for operators; watching JobSets, Volcano's Jobs and so on"
 
     def __init__(self, kubeconfig: Path) -> None:
         self._operated = {(each.version, each.kind): each for each in OPERATED}
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the stand-ins until SIGTERM."""
     parser = argparse.ArgumentParser(
         prog="python -m testbed.operators",
-        description="Stand-ins for the operators of training jobs, JobSets and so on, not those operators.",
+        description="Stand-ins for the operators of JobSets, Volcano's Jobs and so on, not those operators.",
     )
     parser.add_argument("--kubeconfig", type=Path, required=True, help="how to reach the API server")
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Operators that make pods themselves: Kubeflow's training operator, Volcano, Spark's, and that of examples/own-kind.
+"""Operators that make pods themselves: Volcano's, Spark's, and that of examples/own-kind.
 
 A finished pod is not started again: the first failure fails the object. At the end the pods that still run are deleted.
 Not included: restarts and their limits, elastic sizes, Volcano's queues, the services of the pods.
@@ -26,23 +26,8 @@ from testbed.operated import (
     phase_of_all,
 )
 
-LEADERS: Final = frozenset({"Master", "Chief", "Launcher"})
-KUBEFLOW: Final = {
-    ("v1", "JAXJob"): "jaxReplicaSpecs",
-    ("v2beta1", "MPIJob"): "mpiReplicaSpecs",
-    ("v1", "PaddleJob"): "paddleReplicaSpecs",
-    ("v1", "PyTorchJob"): "pytorchReplicaSpecs",
-    ("v1", "TFJob"): "tfReplicaSpecs",
-    ("v1", "XGBoostJob"): "xgbReplicaSpecs",
-}
-"""Where the pod templates are, by version and kind."""
 VOLCANO_PHASES: Final = {Phase.SUCCEEDED: "Completed"}
 SPARK_STATES: Final = {Phase.PENDING: "SUBMITTED", Phase.SUCCEEDED: "COMPLETED"}
-INIT_PYTORCH: Final[Json] = {
-    "name": "init-pytorch",
-    "image": "alpine:3.10",
-    "resources": {"requests": {"cpu": "50m", "memory": "10Mi"}, "limits": {"cpu": "100m", "memory": "20Mi"}},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,71 +75,6 @@ def decide(crew: Crew, owner: Json, below: Sequence[Json], now: str) -> Wish:
         wanted=[child(owner, "v1", "Pod", each.name, each.template) for each in members],
         status=crew.status(owner, phase, tally, now),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Kubeflow:
-    """A kind of Kubeflow's training operator; its pod templates are in `spec.<field>`, by role."""
-
-    kind: str
-    field: str
-
-    def members(self, owner: Json) -> Sequence[Member]:
-        """`<name>-<role>-<number>`; a master, chief or launcher decides alone."""
-        if (owner["spec"].get("runPolicy") or {}).get("suspend"):
-            return ()
-        groups: Mapping[str, Json] = owner["spec"][self.field]
-        leaders = LEADERS & groups.keys()
-        name = owner["metadata"]["name"]
-        return [
-            Member(
-                f"{name}-{role.lower()}-{number}",
-                role,
-                self._template(name, role, number, group),
-                not leaders or role in leaders,
-            )
-            for role, group in groups.items()
-            for number in range(_replicas(group))
-        ]
-
-    def is_over(self, status: Mapping[str, Any]) -> bool:
-        """By the conditions."""
-        return has_condition(status, "Succeeded") or has_condition(status, "Failed")
-
-    def status(self, owner: Json, phase: Phase, tally: Tally, now: str) -> Json:
-        """Conditions, and the counts of the pods by role."""
-        facts = {
-            "Created": True,
-            "Running": phase == Phase.RUNNING,
-            "Succeeded": phase == Phase.SUCCEEDED,
-            "Failed": phase == Phase.FAILED,
-        }
-        counts = {
-            role: {
-                "active": phases.count(Phase.RUNNING),
-                "succeeded": phases.count(Phase.SUCCEEDED),
-                "failed": phases.count(Phase.FAILED),
-            }
-            for role, phases in tally.items()
-        }
-        return {
-            "conditions": conditions_of(owner.get("status") or {}, facts, self.kind, now),
-            "replicaStatuses": counts,
-            **({"completionTime": now} if phase in ENDED else {}),
-        }
-
-    def _template(self, name: str, role: str, number: int, group: Json) -> Json:
-        labels = {
-            "training.kubeflow.org/job-name": name,
-            "training.kubeflow.org/replica-type": role.lower(),
-            "training.kubeflow.org/replica-index": str(number),
-            **({"training.kubeflow.org/job-role": "master"} if role in LEADERS else {}),
-        }
-        template = labelled(group["template"], labels)
-        spec = {"restartPolicy": "Never", **template["spec"]}
-        if (self.kind, role) == ("PyTorchJob", "Worker"):
-            spec["initContainers"] = [*(spec.get("initContainers") or ()), INIT_PYTORCH]
-        return {**template, "spec": spec}
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,10 +194,6 @@ def _operated(version: str, kind: str, crew: Crew) -> Operated:
 
 
 CREWS: Final = (
-    *(
-        _operated(f"kubeflow.org/{version}", kind, Kubeflow(kind, field))
-        for (version, kind), field in KUBEFLOW.items()
-    ),
     _operated("batch.volcano.sh/v1alpha1", "Job", VolcanoJob()),
     _operated("sparkoperator.k8s.io/v1beta2", "SparkApplication", SparkApplication()),
     _operated("platform.example.com/v1", "Training", Training()),

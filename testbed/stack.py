@@ -1,4 +1,4 @@
-"""One whole stack: a hub, perhaps members, Postgres, the dispatcher, KubeRay's operator, and stand-ins for others.
+"""One whole stack: a hub, perhaps members, Postgres, the dispatcher, operators, and stand-ins for others.
 
 `make demo` starts the default stack, `make demo-hub` one with members, `make demo-queues` one with more GPUs,
 `make demo-provisioning` one with an autoscaler, and `make dev` one with users and with all kinds of the docs.
@@ -19,13 +19,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from testbed import kuberay_operator
+from testbed.batch_operators import definitions
 from testbed.build import Binaries, chosen
+from testbed.built_operators import BuiltOperator, RunningOperator
 from testbed.kuberay_operator import KubeRay, with_ray_kinds
 from testbed.nodes import Shape
 from testbed.plane import COMPONENTS, NotReady, Plane, Wanted, up_all
@@ -105,13 +107,14 @@ class Dispatcher:
 class Setting:
     """The parts of a stack; members by name. `settings` are the dispatcher's, by the names of their variables.
 
-    `manifests` are applied on the hub. With `operators`, kinds of other operators than KubeRay have stand-ins, too;
-    with `autoscaler`, the hub has a node pool for ProvisioningRequests.
+    `manifests` are applied on the hub. KubeRay's operator runs everywhere; `operators` run on the hub, and with
+    `stand_ins`, stand-ins for others, too. With `autoscaler`, the hub has a node pool for ProvisioningRequests.
     """
 
     hub: Wanted = field(default_factory=lambda: Wanted(NODES, GPU_NODE, CRDS))
     manifests: Sequence[Path] = POLICIES
-    operators: bool = False
+    operators: Sequence[BuiltOperator] = ()
+    stand_ins: bool = False
     autoscaler: bool = False
     members: Mapping[str, Wanted] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -127,7 +130,8 @@ class Stack:
     def __init__(self, supervisor: Supervisor, binaries: Binaries, setting: Setting | None = None) -> None:
         setting = setting or Setting()
         self.folder = supervisor.folder
-        self.plane = Plane(supervisor, binaries, HUB, with_ray_kinds(setting.hub))
+        hub = replace(setting.hub, crds=(*setting.hub.crds, *definitions(setting.operators)))
+        self.plane = Plane(supervisor, binaries, HUB, with_ray_kinds(hub))
         self.members = {
             name: Plane(supervisor, binaries, name, with_ray_kinds(each))
             for name, each in setting.members.items()
@@ -136,9 +140,10 @@ class Stack:
         self.dispatcher: Dispatcher
         self._settings = setting.settings
         self._manifests = setting.manifests
-        self._has_operators = setting.operators
+        self._wanted_operators = setting.operators
+        self._has_stand_ins = setting.stand_ins
         self._has_autoscaler = setting.autoscaler
-        self._operators: dict[str, KubeRay] = {}
+        self._kuberays: dict[str, KubeRay] = {}
         self._supervisor = supervisor
         self._binaries = binaries
         self._parts = contextlib.ExitStack()
@@ -163,18 +168,22 @@ class Stack:
             say(f"Kubernetes {chosen().version.removeprefix('v')}{name}: {describe(plane.wanted)}")
         for plane in self.members.values() or planes:
             self._start_kuberay(plane)
-        if self._has_operators:
+        operators = [self._start_operator(each) for each in self._wanted_operators]
+        if self._has_stand_ins:
             self._start_stand_in("operators-stand-in", "testbed.operators", self.plane)
-            say("stand-ins for the operators of JobSets, PyTorchJobs and so on")
+            say("stand-ins for the operators of JobSets, Volcano's Jobs and so on")
         if self._has_autoscaler:
             self._start_stand_in("autoscaler-stand-in", "testbed.autoscaler", self.plane)
             say("a stand-in for an autoscaler: a pool of nodes for ProvisioningRequests")
         self.dispatcher = Dispatcher(self._supervisor, {**self.environment, **self._settings})
         self._parts.callback(self._supervisor.stop, self.dispatcher.process)
-        for operator in self._operators.values():
-            operator.up()
+        for kuberay in self._kuberays.values():
+            kuberay.up()
         version = kuberay_operator.chosen().version
         say(f"KubeRay's operator {version}; Ray's dashboards are played, for no Ray runs")
+        for wanted, operator in zip(self._wanted_operators, operators, strict=True):
+            operator.up()
+            say(f"{wanted.name} {wanted.version}")
         self.dispatcher.wait_until_ready()
         say(f"the dispatcher: {self.dispatcher.probes}/readyz")
 
@@ -190,7 +199,7 @@ class Stack:
     def lose(self, name: str) -> None:
         """Ends a member at once, with the operator that runs there; etcd keeps its data."""
         asyncio.run(crash(self.members[name]))
-        self._operators.pop(name).down()
+        self._kuberays.pop(name).down()
 
     def bring_back(self, name: str) -> None:
         """Undoes `lose`, and returns when the member answers."""
@@ -251,8 +260,13 @@ class Stack:
 
     def _start_kuberay(self, plane: Plane) -> None:
         operator = KubeRay(self._supervisor, plane, plane.name if self.members else "")
-        self._operators[plane.name] = operator
+        self._kuberays[plane.name] = operator
         self._parts.callback(operator.down)
+
+    def _start_operator(self, wanted: BuiltOperator) -> RunningOperator:
+        operator = RunningOperator(self._supervisor, wanted, self.plane.kubeconfig)
+        self._parts.callback(operator.down)
+        return operator
 
     def _start_stand_in(self, name: str, module: str, plane: Plane) -> None:
         argv = [sys.executable, "-m", module, "--kubeconfig", str(plane.kubeconfig)]

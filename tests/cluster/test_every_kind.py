@@ -39,8 +39,10 @@ RAY_JOB: Final = {
 }
 
 
-def _kubeflow(field: str, *roles: str) -> Json:
-    return {"spec": {field: {role: {"replicas": 1, "template": SHORT} for role in roles}}}
+def _kubeflow(container: str, field: str, *roles: str) -> Json:
+    """Replicas of each role, with a container of the name that the operator requires."""
+    template = changed(SHORT, "spec.containers.0.name", container)
+    return {"spec": {field: {role: {"replicas": 1, "template": template} for role in roles}}}
 
 
 ENDING: Final[dict[str, Json]] = {
@@ -50,12 +52,12 @@ ENDING: Final[dict[str, Json]] = {
     "jobset.x-k8s.io/v1alpha2 JobSet": {
         "spec": {"replicatedJobs": [{"name": "w", "replicas": 2, "template": {"spec": JOB}}]}
     },
-    "kubeflow.org/v1 JAXJob": _kubeflow("jaxReplicaSpecs", "Worker"),
-    "kubeflow.org/v2beta1 MPIJob": _kubeflow("mpiReplicaSpecs", "Launcher", "Worker"),
-    "kubeflow.org/v1 PaddleJob": _kubeflow("paddleReplicaSpecs", "Worker"),
-    "kubeflow.org/v1 PyTorchJob": _kubeflow("pytorchReplicaSpecs", "Master", "Worker"),
-    "kubeflow.org/v1 TFJob": _kubeflow("tfReplicaSpecs", "Chief", "Worker"),
-    "kubeflow.org/v1 XGBoostJob": _kubeflow("xgbReplicaSpecs", "Master", "Worker"),
+    "kubeflow.org/v1 JAXJob": _kubeflow("jax", "jaxReplicaSpecs", "Worker"),
+    "kubeflow.org/v2beta1 MPIJob": _kubeflow("mpi", "mpiReplicaSpecs", "Launcher", "Worker"),
+    "kubeflow.org/v1 PaddleJob": _kubeflow("paddle", "paddleReplicaSpecs", "Worker"),
+    "kubeflow.org/v1 PyTorchJob": _kubeflow("pytorch", "pytorchReplicaSpecs", "Master", "Worker"),
+    "kubeflow.org/v1 TFJob": _kubeflow("tensorflow", "tfReplicaSpecs", "Chief", "Worker"),
+    "kubeflow.org/v1 XGBoostJob": _kubeflow("xgboost", "xgbReplicaSpecs", "Master", "Worker"),
     "ray.io/v1 RayJob": {"spec": RAY_JOB},
     "platform.example.com/v1 Training": {"spec": {"replicas": 2, "template": SHORT}},
 }

@@ -46,11 +46,11 @@ def by(user: str, *lines: str) -> list[str]:
     return [f". {STATE}/env", f"export KUBECONFIG={STATE}/{user}.kubeconfig", *lines]
 
 
-def pod(settings: str, **requests: str) -> Json:
+def pod(settings: str, container_name: str = "main", /, **requests: str) -> Json:
     """A pod template that mounts a ConfigMap and lasts a second."""
     devices = {key: amount for key, amount in requests.items() if "/" in key}
     container = {
-        "name": "main",
+        "name": container_name,
         "image": "none",
         "envFrom": [{"configMapRef": {"name": settings}}],
         "resources": {"requests": requests, "limits": devices},
@@ -76,7 +76,7 @@ def files() -> dict[str, Json]:
         },
     }
     roles = {
-        role: {"replicas": 1, "template": pod("torch-settings", cpu="1", **gpu)}
+        role: {"replicas": 1, "template": pod("torch-settings", "pytorch", cpu="1", **gpu)}
         for role in ("Master", "Worker")
     }
     jobs = {"parallelism": 2, "completions": 2, "template": pod("sweep-settings", cpu="1", **gpu)}

@@ -14,16 +14,6 @@ Json = dict[str, Any]
 NOW = "2026-01-01T00:00:00Z"
 TEMPLATE: Json = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main"}]}}
 SPECS: dict[str, Json] = {
-    "JAXJob": {"jaxReplicaSpecs": {"Worker": {"replicas": 2, "template": TEMPLATE}}},
-    "MPIJob": {
-        "mpiReplicaSpecs": {
-            "Launcher": {"template": TEMPLATE},
-            "Worker": {"replicas": 2, "template": TEMPLATE},
-        }
-    },
-    "PyTorchJob": {
-        "pytorchReplicaSpecs": {"Master": {"template": TEMPLATE}, "Worker": {"template": TEMPLATE}}
-    },
     "Job": {
         "tasks": [{"name": "a", "replicas": 1, "template": TEMPLATE}, {"name": "b", "template": TEMPLATE}]
     },
@@ -92,9 +82,6 @@ def true(wish: Wish) -> list[str]:
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        ("JAXJob", ["Pod/x-worker-0", "Pod/x-worker-1"]),
-        ("MPIJob", ["Pod/x-launcher-0", "Pod/x-worker-0", "Pod/x-worker-1"]),
-        ("PyTorchJob", ["Pod/x-master-0", "Pod/x-worker-0"]),
         ("Job", ["Pod/x-a-0", "Pod/x-b-0"]),
         ("SparkApplication", ["Pod/x-driver", "Pod/x-exec-1", "Pod/x-exec-2"]),
         ("Training", ["Pod/x-0", "Pod/x-1"]),
@@ -118,28 +105,6 @@ def test_new_object_gets_objects_that_it_controls(kind: str, expected: list[str]
 @pytest.mark.parametrize(
     ("kind", "below", "expected"),
     [
-        ("PyTorchJob", [pod("x-master-0", "Running")], ["Created"]),
-        (
-            "PyTorchJob",
-            [pod("x-master-0", "Running"), pod("x-worker-0", "Running")],
-            ["Created", "Running"],
-        ),
-        (
-            "PyTorchJob",
-            [pod("x-master-0", "Succeeded"), pod("x-worker-0", "Running")],
-            ["Created", "Succeeded"],
-        ),
-        ("PyTorchJob", [pod("x-master-0", "Running"), pod("x-worker-0", "Failed")], ["Created", "Failed"]),
-        (
-            "JAXJob",
-            [pod("x-worker-0", "Succeeded"), pod("x-worker-1", "Running")],
-            ["Created", "Running"],
-        ),
-        (
-            "MPIJob",
-            [pod("x-launcher-0", "Succeeded"), pod("x-worker-0", "Running"), pod("x-worker-1", "Running")],
-            ["Created", "Succeeded"],
-        ),
         ("Training", [pod("x-0", "Succeeded"), pod("x-1", "Running")], []),
         ("Training", [pod("x-0", "Succeeded"), pod("x-1", "Succeeded")], ["Trained"]),
         ("Training", [pod("x-0", "Failed"), pod("x-1", "Running")], ["Aborted"]),
@@ -191,7 +156,6 @@ def test_spark_application_ends_with_its_driver(driver: str, executor: str, expe
 @pytest.mark.parametrize(
     ("kind", "status"),
     [
-        ("PyTorchJob", ended("Succeeded")),
         ("Training", ended("Aborted")),
         ("Job", {"state": {"phase": "Completed"}}),
         ("SparkApplication", {"applicationState": {"state": "COMPLETED"}}),
@@ -203,16 +167,12 @@ def test_ended_crew_gets_no_pods_and_loses_those_that_run(kind: str, status: Jso
 
 
 def test_template_of_a_crew_keeps_its_labels_and_gets_those_of_the_operator() -> None:
-    master, worker = after("PyTorchJob").wanted
-    assert master["metadata"]["labels"] == {
+    first = after("Job").wanted[0]
+    assert first["metadata"]["labels"] == {
         "app": "a",
-        "training.kubeflow.org/job-name": "x",
-        "training.kubeflow.org/replica-type": "master",
-        "training.kubeflow.org/replica-index": "0",
-        "training.kubeflow.org/job-role": "master",
+        "volcano.sh/job-name": "x",
+        "volcano.sh/task-spec": "a",
     }
-    assert "initContainers" not in master["spec"]
-    assert [each["name"] for each in worker["spec"]["initContainers"]] == ["init-pytorch"]
 
 
 def test_leader_worker_set_has_workers_of_each_leader_that_exists() -> None:
