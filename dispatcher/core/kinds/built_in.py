@@ -111,12 +111,12 @@ _RAY_HEAD: Final = ("ray.io/node-type", "head")
 _BY_RAY: Final = ("spec.managedBy", "ray.io/kuberay-operator")
 
 
-def _training(kind: str, pods: Kind) -> KnownKind:
-    """The row of a kind of the Kubeflow training operator."""
+def _training(kind: str, pods: Kind, operator: str = "training-operator") -> KnownKind:
+    """The row of a kind of one of Kubeflow's operators."""
     row = _managed(
         _ending("kubeflow.org", kind, pods, _TRAINED),
         "spec.runPolicy.managedBy",
-        "kubeflow.org/training-operator",
+        f"kubeflow.org/{operator}",
     )
     return _labelled(row, ("training.kubeflow.org/job-name",), ("training.kubeflow.org/replica-index",))
 
@@ -178,7 +178,13 @@ ROWS: Final[tuple[KnownKind, ...]] = (
         ),
     ),
     _training("JAXJob", kubeflow_job("jaxReplicaSpecs")),
-    _training("MPIJob", kubeflow_job("mpiReplicaSpecs", in_order=pod_rules.in_order_always)),
+    _training(
+        "MPIJob",
+        kubeflow_job(
+            "mpiReplicaSpecs", in_order=pod_rules.in_order_always, labels=pod_rules.labels_of_mpi_job
+        ),
+        "mpi-operator",
+    ),
     _training("PaddleJob", kubeflow_job("paddleReplicaSpecs")),
     _training("PyTorchJob", kubeflow_job("pytorchReplicaSpecs", pod_rules.with_init_pytorch)),
     _training("TFJob", kubeflow_job("tfReplicaSpecs")),

@@ -202,6 +202,18 @@ def _labels_of_kubeflow(group: Field, root: Field) -> Mapping[str, str]:
     return {**replica_type, **({"training.kubeflow.org/job-name": name} if name else {})}
 
 
+def labels_of_mpi_job(group: Field, root: Field) -> Mapping[str, str]:
+    """The labels of the MPI operator; MPIJobs of the older version `v1` are the training operator's.
+
+    Source: https://github.com/kubeflow/mpi-operator/blob/v0.6.0/pkg/controller/mpi_job_controller.go, `defaultLabels`.
+    """
+    if root.at("apiVersion").text() == "kubeflow.org/v1":
+        return _labels_of_kubeflow(group, root)
+    name = _name(root)
+    role = {"training.kubeflow.org/job-role": group.key.lower()}
+    return {**role, **({"training.kubeflow.org/job-name": name} if name else {})}
+
+
 def _labels_of_job_set(replicated: Field, root: Field) -> Mapping[str, str]:
     name = _name(root)
     replicated_job = {"jobset.sigs.k8s.io/replicatedjob-name": replicated.at("name").text()}
@@ -341,10 +353,13 @@ LEADER_WORKER_SET: Final = Kind(
 
 
 def kubeflow_job(
-    replica_specs: str, *injections: Injection, in_order: Callable[[Field], bool] = _at_once
+    replica_specs: str,
+    *injections: Injection,
+    in_order: Callable[[Field], bool] = _at_once,
+    labels: Labels = _labels_of_kubeflow,
 ) -> Kind:
-    """A kind of the Kubeflow training operator whose pod templates are below `spec.<replica_specs>`."""
-    rule = PodRule(f"spec.{replica_specs}.*", "template", _replicas, injections, labels=_labels_of_kubeflow)
+    """A kind of Kubeflow's operators whose pod templates are below `spec.<replica_specs>`."""
+    rule = PodRule(f"spec.{replica_specs}.*", "template", _replicas, injections, labels=labels)
     return Kind((rule,), suspend="spec.runPolicy.suspend", in_order=in_order)
 
 

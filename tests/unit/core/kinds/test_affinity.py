@@ -256,6 +256,17 @@ def ray_cluster(head: Mapping[str, Any], worker: Mapping[str, Any]) -> dict[str,
             id="kubeflow",
         ),
         pytest.param(
+            ("kubeflow.org", "MPIJob"),
+            {
+                "mpiReplicaSpecs": {
+                    "Launcher": {"template": spread_by("training.kubeflow.org/job-role", "worker")},
+                    "Worker": {"template": spread_by("training.kubeflow.org/job-role", "worker")},
+                }
+            },
+            [False, True],
+            id="mpi-operator",
+        ),
+        pytest.param(
             ("jobset.x-k8s.io", "JobSet"),
             {
                 "replicatedJobs": [
@@ -281,6 +292,25 @@ def test_labels_that_operators_add_select_the_pods(
 ) -> None:
     wrapped = {"kind": kind[1], "metadata": {"name": "x"}, "spec": spec}
     assert [bool(one.apart) for one in pods_of(BUILT_IN.derivable[kind], wrapped).sets] == apart
+
+
+@pytest.mark.parametrize(
+    ("version", "label"),
+    [
+        pytest.param("v1", "training.kubeflow.org/replica-type", id="training-operator"),
+        pytest.param("v2beta1", "training.kubeflow.org/job-role", id="mpi-operator"),
+    ],
+)
+def test_labels_of_an_mpijob_are_those_of_the_operator_of_its_version(version: str, label: str) -> None:
+    replicas = {"Worker": {"template": spread_by(label, "worker")}}
+    wrapped = {
+        "apiVersion": f"kubeflow.org/{version}",
+        "kind": "MPIJob",
+        "metadata": {"name": "x"},
+        "spec": {"mpiReplicaSpecs": replicas},
+    }
+    (found,) = pods_of(BUILT_IN.derivable["kubeflow.org", "MPIJob"], wrapped).sets
+    assert found.apart
 
 
 def test_label_of_an_operator_goes_before_the_authors() -> None:

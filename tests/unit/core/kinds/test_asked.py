@@ -111,6 +111,14 @@ def test_object_that_is_none_asks_for_an_unknown_or_a_bounded_number(kind: tuple
     assert (found.is_suspended, found.manager, found.is_autoscaled) == (False, "", False)
 
 
+@pytest.mark.parametrize("kind", ["MPIJob", "PyTorchJob"])
+@pytest.mark.parametrize("manager", ["kubeflow.org/mpi-operator", "kubeflow.org/training-operator"])
+def test_each_of_kubeflows_operators_is_the_usual_manager_of_its_own_kinds(kind: str, manager: str) -> None:
+    is_usual = (kind == "MPIJob") == (manager == "kubeflow.org/mpi-operator")
+    found = asked(("kubeflow.org", kind), {"runPolicy": {"managedBy": manager}})
+    assert found.manager == ("" if is_usual else manager)
+
+
 def test_object_of_a_kind_without_pods_asks_for_none_and_of_an_unknown_kind_for_an_unknown_number() -> None:
     assert asked(("", "ConfigMap"), {}) == Asked(0)
     assert asked(("example.com", "Unknown"), {"replicas": 3}) == Asked(None)
