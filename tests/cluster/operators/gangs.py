@@ -78,10 +78,13 @@ def _leader_worker_set(template: Json) -> Json:
 
 
 def _training(kind: str, field: str, container: str, leader: str = "") -> Gang:
-    """A gang of a kind of the training operator: three workers, and a leader unless the kind has none."""
+    """A gang of a kind of the training operator: three workers, and a leader unless the kind has none.
+
+    It has no backoff limit, at which the operator deletes the pods before anybody has read why they failed.
+    """
 
     def spec(template: Json) -> Json:
-        return {"runPolicy": {"backoffLimit": 0}, field: _replicas(template, leader)}
+        return {field: _replicas(template, leader)}
 
     return Gang(
         TRAINING,
