@@ -214,7 +214,7 @@ helm: control-plane ## Build Helm for the tests of the chart (once: a minute; te
 
 # Each needs libraries of its own, of which the control plane shares few.
 .PHONY: operators
-operators: control-plane ## Build the operators of JobSets, PyTorchJobs and others for tests (once: some minutes; other targets do it)
+operators: control-plane ## Build the operators of JobSets, PyTorchJobs, Kueue and others for tests (once: some minutes; other targets do it)
 	@$(BIN)/python -m testbed build --operators >/dev/null
 
 .PHONY: codeflare-sdk

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from testbed.built_operators import BuiltOperator, ensure
+from testbed.kueue_operator import KUEUE
 from testbed.operator_webhooks import Called, Defaulted
 
 Json = dict[str, Any]
@@ -118,7 +119,7 @@ MPI: Final = BuiltOperator(
     pod_schemas=False,
 )
 
-OPERATORS: Final = (JOBSET, LEADER_WORKER_SET, TRAINING, MPI)
+OPERATORS: Final = (JOBSET, LEADER_WORKER_SET, TRAINING, MPI, KUEUE)
 
 
 def definitions(operators: Sequence[BuiltOperator]) -> list[Path]:

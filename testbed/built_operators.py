@@ -61,7 +61,8 @@ class BuiltOperator:
     PATH, HOME and KUBECONFIG.
 
     `configuration` is the text of the file `{folder}/configuration.yaml`, and may contain the same. An operator with
-    webhooks finds its certificate in `{folder}/certificates`. `called` says which webhooks are called.
+    webhooks finds its certificate in `{folder}/certificates`. `called` says which webhooks are called. `installed` are
+    objects by path that are applied before the operator starts.
     """
 
     name: str
@@ -78,6 +79,7 @@ class BuiltOperator:
     called: Called = Called()  # noqa: RUF009  # frozen
     left_out: frozenset[str] = frozenset()
     pod_schemas: bool = True
+    installed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -195,6 +197,8 @@ class RunningOperator:
             "webhook": self.ports["webhook"],
         }
         self._service = self._certified() if operator.webhooks else None
+        for path, manifest in operator.installed.items():
+            self._client.apply(path, manifest, manager=operator.name)
         (self.folder / "configuration.yaml").write_text(operator.configuration.format_map(values))
         self.process: Process = supervisor.start(
             self.name,

@@ -55,9 +55,18 @@ class Client:
         """The object or list at this path."""
         return self.request("GET", path)
 
-    def apply(self, path: str, body: Mapping[str, Any], timeout: float = TIMEOUT_SECONDS) -> dict[str, Any]:
-        """Creates or changes an object to this state. Safe to repeat."""
-        query = f"{path}?fieldManager=testbed&force=true"
+    def apply(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        timeout: float = TIMEOUT_SECONDS,
+        manager: str = "testbed",
+    ) -> dict[str, Any]:
+        """Creates or changes an object to this state. Safe to repeat.
+
+        Fields that only other managers applied stay as they are.
+        """
+        query = f"{path}?fieldManager={manager}&force=true"
         return self.request("PATCH", query, body, APPLY_PATCH, timeout)
 
     def _exchange(
