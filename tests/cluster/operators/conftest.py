@@ -11,7 +11,7 @@ import pytest
 from testbed import build, built_operators
 from testbed.batch_operators import OPERATORS, definitions
 from testbed.built_operators import BuiltOperator, RunningOperator
-from testbed.kuberay_operator import with_ray_kinds
+from testbed.kuberay_operator import KubeRay, with_ray_kinds
 from testbed.plane import Plane
 from testbed.processes import Supervisor
 from tests.cluster.conftest import BLOG_NODES, CRDS
@@ -35,6 +35,15 @@ def plane(supervisor: Supervisor) -> Iterator[Plane]:
     plane.up()
     yield plane
     plane.down()
+
+
+@pytest.fixture(scope="package")
+def kuberay(supervisor: Supervisor, plane: Plane) -> Iterator[KubeRay]:
+    """KubeRay's operator at this plane, from the first test on that needs it."""
+    operator = KubeRay(supervisor, plane, plane.name)
+    operator.up()
+    yield operator
+    operator.down()
 
 
 @pytest.fixture(scope="package")
