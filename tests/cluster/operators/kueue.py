@@ -61,8 +61,15 @@ class KueueQueue:
 
         await self._world.until(is_reserved, f"Kueue has reserved {cpu} CPUs")
 
-    async def workloads(self) -> set[tuple[str, str]]:
-        """The kinds and names of the objects that Kueue looks after."""
+    async def until_workloads(self, expected: set[tuple[str, str]]) -> None:
+        """Return once Kueue looks after exactly the objects of these kinds and names."""
+
+        async def is_so() -> bool:
+            return await self._workloads() == expected
+
+        await self._world.until(is_so, f"Kueue looks after {expected}")
+
+    async def _workloads(self) -> set[tuple[str, str]]:
         found = await self._world.client.get(f"{API}/namespaces/{self._world.namespace}/workloads")
         return {
             (owner["kind"], owner["name"])
