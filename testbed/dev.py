@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 from dispatcher.api.names import USER_ANNOTATION
 from testbed import build
 from testbed.__main__ import raise_on_signals
-from testbed.batch_operators import MPI, TRAINING
+from testbed.batch_operators import JOBSET, LEADER_WORKER_SET, MPI, TRAINING
 from testbed.client import MERGE_PATCH, ApiError
 from testbed.nodes import KUBELET, Shape
 from testbed.plane import NotReady, Wanted
@@ -67,7 +67,7 @@ SETTING: Final = Setting(
         ROOT / "manifests" / "base" / "roles.yaml",
         ROOT / "testbed" / "dev" / "users.yaml",
     ),
-    operators=(TRAINING, MPI),
+    operators=(JOBSET, LEADER_WORKER_SET, TRAINING, MPI),
     stand_ins=True,
 )
 

@@ -1,6 +1,6 @@
 """What an operator does about one object, as values: the objects that it should have, and its status.
 
-`testbed.pod_crews` and `testbed.job_owners` decide for each kind; `testbed.operators` watches and writes.
+`testbed.pod_crews` and `testbed.train_jobs` decide for each kind; `testbed.operators` watches and writes.
 """
 
 from __future__ import annotations
@@ -60,18 +60,6 @@ ENDED: Final = (Phase.SUCCEEDED, Phase.FAILED)
 def phase_of(pod: Json | None) -> Phase:
     """The phase of a pod; Pending while it does not exist."""
     return Phase(((pod or {}).get("status") or {}).get("phase") or Phase.PENDING)
-
-
-def phase_of_job(job: Json | None) -> Phase:
-    """The phase of a Job: Running once all of its pods are ready or done."""
-    status = (job or {}).get("status") or {}
-    if has_condition(status, "Complete"):
-        return Phase.SUCCEEDED
-    if has_condition(status, "Failed"):
-        return Phase.FAILED
-    started = (status.get("ready") or 0) + (status.get("succeeded") or 0)
-    is_running = job is not None and started >= (job["spec"].get("parallelism") or 1)
-    return Phase.RUNNING if is_running else Phase.PENDING
 
 
 def phase_of_all(phases: Sequence[Phase], decisive: Sequence[Phase]) -> Phase:

@@ -1,6 +1,6 @@
 """Stand-ins for the operators of kinds that docs/kinds.md names, and that `testbed.batch_operators` does not have.
 
-`testbed.pod_crews` and `testbed.job_owners` decide, from values; this module watches and writes. The objects below an
+`testbed.pod_crews` and `testbed.train_jobs` decide, from values; this module watches and writes. The objects below an
 object are found by their controllers, at any depth. Nothing is made of kinds without an `Operated`.
 """
 
@@ -13,18 +13,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from testbed.job_owners import OWNERS
 from testbed.operated import Json, Operated
 from testbed.pod_crews import CREWS
 from testbed.stand_in import StandIn, View, Watched, controller_of, now_text, run_until_told, uid_of
+from testbed.train_jobs import TRAIN_JOB
 
 log = logging.getLogger("operators-stand-in")
 
-OPERATED: Final = (*CREWS, *OWNERS)
+OPERATED: Final = (*CREWS, TRAIN_JOB)
 BELOW: Final = {
     ("v1", "Pod"): ("/api/v1", "pods"),
-    ("batch/v1", "Job"): ("/apis/batch/v1", "jobs"),
-    ("apps/v1", "StatefulSet"): ("/apis/apps/v1", "statefulsets"),
     ("jobset.x-k8s.io/v1alpha2", "JobSet"): ("/apis/jobset.x-k8s.io/v1alpha2", "jobsets"),
 }
 """The kinds that operators make, with the places where they are."""
@@ -33,7 +31,7 @@ BELOW: Final = {
 class Operators(StandIn):
     """Acts as the operators of all kinds of `OPERATED` on one API server, which need not serve all of them."""
 
-    about = "stand-ins for operators; watching JobSets, Volcano's Jobs and so on"
+    about = "stand-ins for operators; watching Volcano's Jobs and so on"
 
     def __init__(self, kubeconfig: Path) -> None:
         self._operated = {(each.version, each.kind): each for each in OPERATED}
@@ -94,14 +92,14 @@ class Operators(StandIn):
         log.info("created %s %s", wanted["kind"], wanted["metadata"]["name"])
 
 
-NEEDED: Final = frozenset({("v1", "Pod"), ("batch/v1", "Job"), ("apps/v1", "StatefulSet")})
+NEEDED: Final = frozenset({("v1", "Pod")})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the stand-ins until SIGTERM."""
     parser = argparse.ArgumentParser(
         prog="python -m testbed.operators",
-        description="Stand-ins for the operators of JobSets, Volcano's Jobs and so on, not those operators.",
+        description="Stand-ins for the operators of Volcano's Jobs and so on, not those operators.",
     )
     parser.add_argument("--kubeconfig", type=Path, required=True, help="how to reach the API server")
     options = parser.parse_args(arguments)

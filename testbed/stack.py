@@ -171,7 +171,7 @@ class Stack:
         operators = [self._start_operator(each) for each in self._wanted_operators]
         if self._has_stand_ins:
             self._start_stand_in("operators-stand-in", "testbed.operators", self.plane)
-            say("stand-ins for the operators of JobSets, Volcano's Jobs and so on")
+            say("stand-ins for the operators of Volcano's Jobs and so on")
         if self._has_autoscaler:
             self._start_stand_in("autoscaler-stand-in", "testbed.autoscaler", self.plane)
             say("a stand-in for an autoscaler: a pool of nodes for ProvisioningRequests")

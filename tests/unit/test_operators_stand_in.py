@@ -19,13 +19,7 @@ SPECS: dict[str, Json] = {
     },
     "SparkApplication": {"driver": {"memory": "512m"}, "executor": {"instances": 2}},
     "Training": {"replicas": 2, "template": TEMPLATE},
-    "JobSet": {
-        "replicatedJobs": [
-            {"name": "w", "replicas": 2, "template": {"spec": {"parallelism": 3, "template": TEMPLATE}}}
-        ]
-    },
     "TrainJob": {"trainer": {"numNodes": 2, "resourcesPerNode": {"requests": {"cpu": 1}}}},
-    "LeaderWorkerSet": {"replicas": 2, "leaderWorkerTemplate": {"size": 3, "workerTemplate": TEMPLATE}},
 }
 
 
@@ -62,10 +56,6 @@ def pod(name: str, phase: str) -> Json:
     }
 
 
-def job(name: str, **status: Any) -> Json:  # noqa: ANN401 - any JSON
-    return {"kind": "Job", "metadata": {"name": name}, "spec": {"parallelism": 1}, "status": status}
-
-
 def ended(condition: str) -> Json:
     return {"conditions": [{"type": condition, "status": "True"}]}
 
@@ -85,9 +75,7 @@ def true(wish: Wish) -> list[str]:
         ("Job", ["Pod/x-a-0", "Pod/x-b-0"]),
         ("SparkApplication", ["Pod/x-driver", "Pod/x-exec-1", "Pod/x-exec-2"]),
         ("Training", ["Pod/x-0", "Pod/x-1"]),
-        ("JobSet", ["Job/x-w-0", "Job/x-w-1"]),
         ("TrainJob", ["JobSet/x"]),
-        ("LeaderWorkerSet", ["StatefulSet/x"]),
     ],
 )
 def test_new_object_gets_objects_that_it_controls(kind: str, expected: list[str]) -> None:
@@ -108,15 +96,11 @@ def test_new_object_gets_objects_that_it_controls(kind: str, expected: list[str]
         ("Training", [pod("x-0", "Succeeded"), pod("x-1", "Running")], []),
         ("Training", [pod("x-0", "Succeeded"), pod("x-1", "Succeeded")], ["Trained"]),
         ("Training", [pod("x-0", "Failed"), pod("x-1", "Running")], ["Aborted"]),
-        ("JobSet", [job("x-w-0", **ended("Complete")), job("x-w-1", ready=1)], []),
-        ("JobSet", [job("x-w-0", **ended("Complete")), job("x-w-1", **ended("Complete"))], ["Completed"]),
-        ("JobSet", [job("x-w-0", **ended("Failed")), job("x-w-1", ready=1)], ["Failed"]),
         (
             "TrainJob",
             [{"kind": "JobSet", "metadata": {"name": "x"}, "status": ended("Completed")}],
             ["Complete"],
         ),
-        ("LeaderWorkerSet", [pod("x-0", "Running"), pod("x-1", "Running")], ["Progressing"]),
     ],
 )
 def test_conditions_follow_what_is_below(kind: str, below: list[Json], expected: list[str]) -> None:
@@ -173,21 +157,6 @@ def test_template_of_a_crew_keeps_its_labels_and_gets_those_of_the_operator() ->
         "volcano.sh/job-name": "x",
         "volcano.sh/task-spec": "a",
     }
-
-
-def test_leader_worker_set_has_workers_of_each_leader_that_exists() -> None:
-    first = after("LeaderWorkerSet", pod("x-1", "Running"))
-    assert names(first) == ["StatefulSet/x", "StatefulSet/x-1"]
-    workers = first.wanted[1]
-    assert workers["metadata"]["ownerReferences"][0]["uid"] == "uid-of-x-1"
-    assert (workers["spec"]["replicas"], workers["spec"]["ordinals"]) == (2, {"start": 1})
-
-    sets = [
-        {"kind": "StatefulSet", "metadata": {"name": name}, "status": {"readyReplicas": 2}}
-        for name in ("x-0", "x-1")
-    ]
-    whole = after("LeaderWorkerSet", pod("x-0", "Running"), pod("x-1", "Running"), *sets)
-    assert (true(whole), whole.status["readyReplicas"]) == (["Available"], 2)
 
 
 def test_annotation_of_an_object_without_pod_template_says_how_long_it_runs() -> None:
