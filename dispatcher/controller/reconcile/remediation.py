@@ -211,7 +211,10 @@ async def _of_controllers(record: Record, observed: ObservedState, cluster: Clus
     for ref, state in zip(refs, observed.objects.states, strict=False):
         if state and state.message:
             return f"{ref.title}: {state.message}"
-    if said := await cluster.warnings.about_controllers(record.uid, refs, record.namespace):
+    said = await cluster.warnings.about_controllers(
+        record.uid, refs, record.namespace, awaits_kueue=bool(observed.objects.withheld.awaiting)
+    )
+    if said:
         return said
     for ref in refs[:MOST_READ_ONE_BY_ONE]:
         if said := await cluster.object_client.newest_warning(ref):

@@ -190,6 +190,9 @@ def _body(event: EventAbout) -> Json:
 MOST_EVENTS: Final = 500
 """Warnings read at a time. There are seldom more than a few about an object: repeated ones are counted, not added."""
 
+KUEUE_WORKLOAD: Final = "Workload"
+"""The kind that Kueue makes for each object which it is to admit."""
+
 MOST_READS: Final = 10
 """Reads of owners, and of the kinds that they have, for one answer."""
 
@@ -229,14 +232,20 @@ class WarningReader:
         self._lock = asyncio.Lock()
         self._listed: BoundedDict[str, _Listed] = BoundedDict(MOST_NAMESPACES)
 
-    async def about_controllers(self, appwrapper: str, refs: Sequence[ObjectRef], namespace: str) -> str:
+    async def about_controllers(
+        self, appwrapper: str, refs: Sequence[ObjectRef], namespace: str, *, awaits_kueue: bool = False
+    ) -> str:
         """The newest warning about an object between the wrapped ones (`refs`) and their pods, with its title.
 
         Without any, the newest about a wrapped one: what an operator says of the object below is nearer to the cause
-        (KubeRay warns of a RayJob that its RayCluster "already exists" if it looked too early). Empty if there is
+        (KubeRay warns of a RayJob that its RayCluster "already exists" if it looked too early). Kueue's Workloads count
+        only if the gang `awaits_kueue`: their last warning is of the time before the admission. Empty if there is
         neither, or if they cannot be read.
         """
-        return await self._newest(appwrapper, refs, namespace, "involvedObject.kind!=Pod")
+        selector = "involvedObject.kind!=Pod"
+        if not awaits_kueue:
+            selector += f",involvedObject.kind!={KUEUE_WORKLOAD}"
+        return await self._newest(appwrapper, refs, namespace, selector)
 
     async def about_pods(self, appwrapper: str, refs: Sequence[ObjectRef], namespace: str) -> str:
         """The newest warning about a pod of the AppWrapper, with its title; empty if there is none."""

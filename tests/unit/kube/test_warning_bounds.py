@@ -134,6 +134,16 @@ async def test_warning_of_a_controller_below_comes_before_the_newer_one_about_th
     assert await reader(client, Clock()).about_controllers("aw", [wrapped], "evil") == expected
 
 
+@pytest.mark.parametrize("awaits_kueue", [True, False])
+async def test_workload_of_kueue_is_asked_about_while_the_gang_awaits_its_admission(
+    server: FakeApiServer, client: ClusterClient, awaits_kueue: bool
+) -> None:
+    server.on("GET", EVENTS, answer({"items": []}))
+    await reader(client, Clock()).about_controllers("aw", [], "evil", awaits_kueue=awaits_kueue)
+    (asked,) = server.requests("GET", EVENTS)
+    assert ("involvedObject.kind!=Workload" in asked.query["fieldSelector"]) is not awaits_kueue
+
+
 async def test_lists_and_reads_go_on_while_the_events_of_a_tenant_take_all_that_hints_may_take(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
