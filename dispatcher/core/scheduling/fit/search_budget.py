@@ -21,7 +21,8 @@ Growth: O(1) for each class of gangs that is decided.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from dispatcher.core.model.bounded_dict import BoundedDict
@@ -212,8 +213,15 @@ class SearchShares:
             return True
         return self._spent[record.namespace] < STEPS_OF_SHARE and self._spent_by_all < MOST_STEPS_OF_CYCLE
 
+    @contextmanager
+    def counting(self, record: Record, snapshot: ClusterSnapshot) -> Iterator[None]:
+        """Count the steps of the questions about a gang in one cluster, which are asked within the context."""
+        before = steps_so_far([snapshot])
+        yield
+        self.spend(record, steps_so_far([snapshot]) - before)
+
     def spend(self, record: Record, steps: int) -> None:
-        """Count the steps of the questions about a gang."""
+        """Count steps for a gang."""
         steps = max(steps, _steps_to_compare(record.gang))
         self._spent[record.namespace] += steps
         self._spent_by_all += steps

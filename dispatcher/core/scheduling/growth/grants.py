@@ -429,9 +429,8 @@ class _GrantCycle:
             room = self._rooms[name]
             for record in filter(shares.admits, waiting):
                 yield
-                before = room.snapshot.capacity.searched
-                is_first = self._may_take(record, room)
-                shares.spend(record, room.snapshot.capacity.searched - before)
+                with shares.counting(record, room.snapshot):
+                    is_first = self._may_take(record, room)
                 if is_first:
                     self._first[name] = record
                     break

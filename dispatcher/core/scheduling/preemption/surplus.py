@@ -208,11 +208,10 @@ def awaited_room(
     for record in filter(shares.admits, by_shape.values()):
         counting = required(record.requirements, snapshots)
         for room in rooms:
-            before = room.snapshot.capacity.searched
-            has_room = rejection(counting, room.snapshot) is None and isinstance(
-                room.fit_later(record.gang), Assignment
-            )
-            shares.spend(record, room.snapshot.capacity.searched - before)
+            with shares.counting(record, room.snapshot):
+                has_room = rejection(counting, room.snapshot) is None and isinstance(
+                    room.fit_later(record.gang), Assignment
+                )
             if has_room:
                 return frozenset(
                     each.record.uid for each in gangs if each.is_unused and each.cluster == room.name
