@@ -28,32 +28,34 @@ if TYPE_CHECKING:
     from dispatcher.settings import Settings
 
 MODULES: Final[Mapping[str, Sequence[str]]] = {
-    "operators.clusters": ("clusters",),
-    "operators.queues": ("queues",),
-    "people.queue_listing": ("queue",),
-    "people.show": ("show",),
-    "people.history": ("history", "usage", "waits", "sql"),
-    "people.running": ("running", "nodes"),
-    "people.verbs": ("hold", "release", "priority", "cancel", "wait", "submit", "logs"),
-    "people.explain": ("explain", "would"),
-    "files.demand": ("demand",),
-    "files.wrap": ("wrap",),
-    "files.plan": ("plan",),
-    "files.release": ("crds",),
+    "cli.operators.clusters": ("clusters",),
+    "cli.operators.queues": ("queues",),
+    "cli.people.queue_listing": ("queue",),
+    "cli.people.show": ("show",),
+    "cli.people.history": ("history", "usage", "waits", "sql"),
+    "cli.people.running": ("running", "nodes"),
+    "cli.people.verbs": ("hold", "release", "priority", "cancel", "wait", "submit", "logs"),
+    "cli.people.explain": ("explain", "would"),
+    "web.command": ("web",),
+    "cli.files.demand": ("demand",),
+    "cli.files.wrap": ("wrap",),
+    "cli.files.plan": ("plan",),
+    "cli.files.release": ("crds",),
 }
-"""The modules of `dispatcher.cli` with commands, in the order of the help, and the names of these commands."""
+"""The modules of `dispatcher` with commands, in the order of the help, and the names of these commands."""
 PLUGIN: Final = (
-    "people.queue_listing",
-    "people.show",
-    "people.history",
-    "people.running",
-    "people.verbs",
-    "operators.clusters",
-    "operators.queues",
-    "people.explain",
-    "files.demand",
-    "files.wrap",
-    "files.plan",
+    "cli.people.queue_listing",
+    "cli.people.show",
+    "cli.people.history",
+    "cli.people.running",
+    "cli.people.verbs",
+    "cli.operators.clusters",
+    "cli.operators.queues",
+    "cli.people.explain",
+    "web.command",
+    "cli.files.demand",
+    "cli.files.wrap",
+    "cli.files.plan",
 )
 """The modules of `kubectl aw`, likewise."""
 
@@ -89,7 +91,7 @@ class Program(CommandGroup):
         """The command of a name; None if there is none."""
         for module in self.modules:
             if cmd_name in MODULES[module]:
-                group: click.Group = import_module(f"dispatcher.cli.{module}").commands
+                group: click.Group = import_module(f"dispatcher.{module}").commands
                 return group.get_command(ctx, cmd_name)
         return super().get_command(ctx, cmd_name)
 

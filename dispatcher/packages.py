@@ -16,6 +16,7 @@ from typing import Any, Final
 
 EXTRAS: Final = {
     "numpy": "plan",
+    "jinja2": "web",
     **dict.fromkeys(
         (
             "aiohttp",

@@ -186,7 +186,7 @@ def test_command_that_reads_no_gang_imports_no_records(words: list[str]) -> None
 def test_command_imports_no_module_of_another_command(module: str) -> None:
     words = [MODULES[module][0], "--help"]
     found = modules(PARSED.format(words=", ".join(map(repr, words))))
-    assert {each for each in MODULES if f"dispatcher.cli.{each}" in found} <= {"files.release", module}
+    assert {each for each in MODULES if f"dispatcher.{each}" in found} <= {"cli.files.release", module}
 
 
 @pytest.mark.parametrize("program", [dispatcher_program, plugin_program], ids=lambda each: each.name)
@@ -199,7 +199,7 @@ def test_each_command_is_found_in_the_module_that_names_it(program: click.Group)
     assert {*names} >= {
         name
         for module in ("queue_listing", "show", "history", "verbs")
-        for name in MODULES[f"people.{module}"]
+        for name in MODULES[f"cli.people.{module}"]
     }
     assert program.get_command(context, "no-command") is None
 

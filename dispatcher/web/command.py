@@ -1,0 +1,73 @@
+"""`kubectl aw web`: the page, served to one person on this machine, with the rights of that person's kubeconfig."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import webbrowser
+from contextlib import suppress
+from typing import Final
+
+import click
+
+from dispatcher.cli.command_line import epilog
+from dispatcher.cli.options import HubOptions, hub_options, namespace_option
+from dispatcher.cli.screens.output import say
+from dispatcher.errors import CommandFailed
+
+commands = click.Group()
+
+_DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
+"""Variables of which one is set where a browser has a screen; macOS and Windows always have one."""
+
+
+@commands.command(
+    "web",
+    epilog=epilog("kubectl aw web", "kubectl aw web --no-open --port 8080", "kubectl aw web -n team-a"),
+)
+@namespace_option("Only AppWrappers of this namespace.  [default: all that may be listed]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Port on 127.0.0.1.  [default: a free one]",
+)
+@click.option("--no-open", is_flag=True, help="Print the address and open no browser.")
+@hub_options
+def web(namespace: str, port: int, no_open: bool, at: HubOptions) -> None:
+    """Show the queue and why each AppWrapper waits in a browser.
+
+    The page is served to this machine alone, until Ctrl-C. It shows what the kubeconfig may list: all AppWrappers, or
+    those of one namespace. The printed address has a token that works once: the browser that opens it may stay.
+    """
+    from dispatcher.web.loopback import serve
+    from dispatcher.web.reading import Reading
+
+    reading = Reading(at, namespace)
+    reading.look()  # a hub that does not answer at all is told in the terminal
+    if reading.problem:
+        raise CommandFailed(reading.problem)
+
+    def tell(address: str) -> None:
+        say(f"The queue is at {address}\nThe address works once. Ctrl-C ends the page.")
+        sys.stdout.flush()
+        if not no_open and _has_screen():
+            webbrowser.open(address)
+
+    asyncio.run(_until_interrupted(serve(reading, port, tell)))
+
+
+def _has_screen() -> bool:
+    return sys.platform in {"darwin", "win32"} or any(os.environ.get(each) for each in _DISPLAYS)
+
+
+async def _until_interrupted(served: object) -> None:
+    task = asyncio.ensure_future(served)  # type: ignore[call-overload]  # a coroutine
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, task.cancel)
+    with suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,297 @@
+"""The page on 127.0.0.1: who is let in, what is shown, and that nothing of a tenant is more than text."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+import pytest
+
+from dispatcher.cli.options import HubOptions
+from dispatcher.web.loopback import HEADERS, serve
+from dispatcher.web.pages import MOST_ROWS, queue_page
+from dispatcher.web.reading import FRESH_SECONDS, Reading, Seen
+from tests.unit.workers import running
+
+Json = dict[str, Any]
+
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+HOSTILE = "<script>alert(1)</script>\" onmouseover='x' \u202eevil {{ 7 * 7 }}"
+SAFE_TAGS = {
+    *(
+        "html",
+        "head",
+        "meta",
+        "title",
+        "link",
+        "body",
+        "header",
+        "nav",
+        "main",
+        "section",
+        "form",
+        "label",
+        "input",
+    ),
+    *("h1", "h2", "div", "p", "span", "strong", "time", "code", "pre", "a", "ul", "li"),
+    *("table", "thead", "tbody", "tr", "th", "td"),
+}
+
+
+def appwrapper(name: str, namespace: str = "team-a", position: int = 1, **waiting: Any) -> Json:  # noqa: ANN401
+    """A queued AppWrapper as an API server has it."""
+    outlook = {
+        "reason": "InsufficientResources",
+        "message": "nvidia.com/gpu: needs 4, 2 free",
+        "position": position,
+        "queueLength": 9,
+        "repair": {"message": "it would be dispatched without team-b/other"},
+        **waiting,
+    }
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta1",
+        "kind": "AppWrapper",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-of-{namespace}-{name}",
+            "creationTimestamp": "2026-11-01T11:58:00Z",
+        },
+        "spec": {"resources": {"GenericItems": []}},
+        "status": {
+            "state": "Pending",
+            "phase": "Queued",
+            "queue": "default",
+            "user": "ada",
+            "gpus": 4,
+            "systempriority": 0,
+            "waiting": outlook,
+        },
+    }
+
+
+def seen_of(*appwrappers: Json) -> Seen:
+    named = {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in appwrappers}
+    return Seen(NOW, "", named)
+
+
+class Told(Reading):
+    """A reading that a test gives."""
+
+    def __init__(self, seen: Seen) -> None:
+        super().__init__(HubOptions())
+        self.seen = seen
+
+    def look(self) -> Seen:
+        return self.seen
+
+
+class Browser:
+    """A browser that has the printed address, and keeps cookies."""
+
+    def __init__(self, client: aiohttp.ClientSession, address: str) -> None:
+        self.client = client
+        self.address = address
+        self.origin = "http://" + urlsplit(address).netloc
+
+    async def get(self, path: str, **kwargs: Any) -> tuple[int, str]:  # noqa: ANN401
+        async with self.client.get(f"{self.origin}{path}", **kwargs) as response:
+            assert HEADERS.items() <= dict(response.headers).items()
+            return response.status, await response.text()
+
+    async def open(self) -> tuple[int, str]:
+        return await self.get(self.address.removeprefix(self.origin))
+
+
+def new_client() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))  # of an address that is no name
+
+
+@pytest.fixture
+async def told() -> Told:
+    return Told(
+        seen_of(appwrapper("train"), appwrapper("next", position=2), appwrapper("train", "team-b", 3))
+    )
+
+
+@pytest.fixture
+async def browser(told: Told) -> AsyncIterator[Browser]:
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    async with running(serve(told, 0, address.set_result)), new_client() as client:
+        yield Browser(client, await address)
+
+
+async def test_printed_address_lets_one_browser_in_once(browser: Browser) -> None:
+    status, text = await browser.open()
+    assert (status, "team-a/train" in text) == (200, True)
+    assert (await browser.get("/queue"))[0] == 200
+    async with new_client() as other:
+        late = Browser(other, browser.address)
+        assert (await late.open())[0] == 403
+        assert (await late.get("/queue"))[0] == 403
+        assert (await late.get("/queue?token=guess"))[0] == 403
+    assert (await browser.get("/queue"))[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/queue", "/", "/style.css", "/appwrapper/team-a/train", "/no-page"])
+async def test_nothing_is_told_without_the_cookie(browser: Browser, path: str) -> None:
+    status, text = await browser.get(path)
+    assert (status, "train" in text) == (403, False)
+
+
+@pytest.mark.parametrize("host", ["evil.example.com", "evil.example.com:{port}", "127.0.0.1", ""])
+async def test_name_of_another_host_that_leads_here_is_refused(browser: Browser, host: str) -> None:
+    await browser.open()
+    named = host.format(port=urlsplit(browser.origin).port)
+    status, text = await browser.get("/queue", headers={"Host": named})
+    assert (status, "train" in text) == (421, False)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+async def test_page_only_reads(browser: Browser, method: str) -> None:
+    await browser.open()
+    async with browser.client.request(method, f"{browser.origin}/queue") as response:
+        assert response.status == 405
+        assert HEADERS.items() <= dict(response.headers).items()
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/no-page", 404),
+        ("/appwrapper/team-a/none", 404),
+        (f"/appwrapper/team-a/{quote('../../etc/passwd', safe='')}", 404),
+        (f"/appwrapper/team-a/{'n' * 5000}", 404),
+        ("/static/../command.py", 404),
+    ],
+)
+async def test_what_is_not_there_is_said_in_a_page(browser: Browser, path: str, status: int) -> None:
+    await browser.open()
+    found, text = await browser.get(path)
+    assert (found, "<h1>There is no" in text) == (status, True)
+
+
+async def test_url_of_100_kilobytes_is_refused(browser: Browser) -> None:
+    await browser.open()
+    async with browser.client.get(f"{browser.origin}/queue?q={'x' * 100_000}") as response:
+        assert response.status == 400
+
+
+async def test_appwrapper_of_that_name_elsewhere_is_a_link(browser: Browser) -> None:
+    await browser.open()
+    _, text = await browser.get("/appwrapper/team-c/train")
+    assert re.findall(r'<li><a href="(.*)">', text) == [
+        "/appwrapper/team-a/train",
+        "/appwrapper/team-b/train",
+    ]
+
+
+async def test_page_of_an_appwrapper_says_why_it_waits_in_the_words_of_explain(browser: Browser) -> None:
+    await browser.open()
+    status, text = await browser.get("/appwrapper/team-a/train")
+    assert status == 200
+    for words in (
+        "team-a/train waits: InsufficientResources",
+        "position 1 of 9 in the queue",
+        "nvidia.com/gpu: needs 4, 2 free",
+        "without team-b/other",
+    ):
+        assert words in text
+
+
+async def test_search_finds_names_users_and_reasons_and_says_what_it_left_out(browser: Browser) -> None:
+    await browser.open()
+    _, text = await browser.get("/queue?q=TEAM-B")
+    assert ("team-b/train" in text, "team-a/train" in text) == (True, False)
+    _, text = await browser.get("/queue?q=nobody")
+    assert "No pending AppWrapper has “nobody”" in text
+
+
+class Tags(HTMLParser):
+    """The tags and attributes of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags = set[str]()
+        self.attributes = set[str]()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes.update(name for name, _ in attrs)
+
+
+async def test_words_of_a_tenant_are_text_on_every_page(browser: Browser, told: Told) -> None:
+    evil = appwrapper("evil", message=HOSTILE, reason=HOSTILE, repair={"message": HOSTILE})
+    evil["status"] |= {
+        "queue": HOSTILE,
+        "user": HOSTILE,
+        "conditions": [{"type": HOSTILE, "message": HOSTILE}],
+    }
+    told.seen = seen_of(evil)
+    told.problem = HOSTILE
+    await browser.open()
+    for path in (
+        "/queue",
+        f"/queue?q={quote(HOSTILE)}",
+        "/appwrapper/team-a/evil",
+        f"/appwrapper/a/{quote(HOSTILE, '')}",
+    ):
+        _, text = await browser.get(path)
+        tags = Tags()
+        tags.feed(text)
+        assert tags.tags <= SAFE_TAGS
+        assert not [each for each in tags.attributes if each.startswith("on") or each == "style"]
+        assert "49" not in text.partition("evil {{")[2][:8]
+
+
+async def test_old_data_stays_with_its_age_while_the_hub_does_not_answer(
+    browser: Browser, told: Told
+) -> None:
+    await browser.open()
+    told.problem = "the hub does not answer: refused"
+    _, text = await browser.get("/queue")
+    assert "team-a/train" in text
+    assert "the hub does not answer: refused" in text
+    assert "2026-11-01 12:00:00 UTC" in text
+
+
+def test_gpus_ahead_are_those_before_it_in_its_queue_where_all_are_read() -> None:
+    rows = queue_page(
+        seen_of(appwrapper("a"), appwrapper("b", position=2), appwrapper("d", position=4)), ""
+    ).rows
+    assert [(row.name, row.ahead) for row in rows] == [("a", "0"), ("b", "4"), ("d", "")]
+
+
+def test_long_queue_is_cut_and_counted() -> None:
+    gangs = [appwrapper(f"aw-{number}", position=number + 1) for number in range(MOST_ROWS + 1)]
+    page = queue_page(seen_of(*gangs), "")
+    assert (len(page.rows), page.of_all) == (MOST_ROWS, MOST_ROWS + 1)
+    assert [row.name for row in queue_page(seen_of(*gangs), f"aw-{MOST_ROWS}").rows] == [f"aw-{MOST_ROWS}"]
+
+
+def test_hub_is_asked_at_most_once_in_a_while_and_an_old_answer_stays() -> None:
+    clock, looks = [0.0], list[Seen | Exception]()
+
+    class Scripted(Reading):
+        def _read(self) -> Seen:
+            found = looks.pop(0)
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+    from dispatcher.errors import TryAgain
+
+    first, second = seen_of(appwrapper("first")), seen_of(appwrapper("second"))
+    looks += [first, TryAgain("the hub does not answer"), second]
+    reading = Scripted(HubOptions(), monotonic=lambda: clock[0])
+    assert [reading.look() for _ in range(3)] == [first] * 3
+    clock[0] += FRESH_SECONDS
+    assert (reading.look(), reading.problem) == (first, "the hub does not answer")
+    clock[0] += FRESH_SECONDS
+    assert (reading.look(), reading.problem) == (second, "")
