@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
 import sys
-import webbrowser
-from contextlib import suppress
 from typing import Final
 
 import click
 
 from dispatcher.cli.command_line import epilog
 from dispatcher.cli.options import HubOptions, hub_options, namespace_option
+from dispatcher.cli.query import run_coroutine
 from dispatcher.cli.screens.output import say
 from dispatcher.errors import CommandFailed
 
@@ -43,7 +40,9 @@ def web(namespace: str, port: int, no_open: bool, at: HubOptions) -> None:
     The page is served to this machine alone, until Ctrl-C. It shows what the kubeconfig may list: all AppWrappers, or
     those of one namespace. The printed address has a token that works once: the browser that opens it may stay.
     """
-    from dispatcher.web.loopback import serve
+    import webbrowser
+
+    from dispatcher.web.loopback import serve_until_interrupted
     from dispatcher.web.reading import Reading
 
     reading = Reading(at, namespace)
@@ -57,17 +56,8 @@ def web(namespace: str, port: int, no_open: bool, at: HubOptions) -> None:
         if not no_open and _has_screen():
             webbrowser.open(address)
 
-    asyncio.run(_until_interrupted(serve(reading, port, tell)))
+    run_coroutine(serve_until_interrupted(reading, port, tell))
 
 
 def _has_screen() -> bool:
     return sys.platform in {"darwin", "win32"} or any(os.environ.get(each) for each in _DISPLAYS)
-
-
-async def _until_interrupted(served: object) -> None:
-    task = asyncio.ensure_future(served)  # type: ignore[call-overload]  # a coroutine
-    loop = asyncio.get_running_loop()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, task.cancel)
-    with suppress(asyncio.CancelledError):
-        await task

@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
+import signal
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -174,3 +176,12 @@ async def serve(reading: Reading, port: int, tell: Callable[[str], None]) -> Non
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()
+
+
+async def serve_until_interrupted(reading: Reading, port: int, tell: Callable[[str], None]) -> None:
+    """As `serve`, until Ctrl-C or SIGTERM."""
+    serving = asyncio.ensure_future(serve(reading, port, tell))
+    for each in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(each, serving.cancel)
+    with suppress(asyncio.CancelledError):
+        await serving

@@ -24,6 +24,7 @@ ALL_COMMANDS = [
     "queues",
     "explain",
     "would",
+    "web",
     "demand",
     "wrap",
     "plan",

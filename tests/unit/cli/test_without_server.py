@@ -139,10 +139,12 @@ def modules_of(requirements: list[str]) -> set[str]:
 
 def test_extras_are_those_of_the_project() -> None:
     declared = PROJECT["optional-dependencies"]
-    assert set(EXTRAS) == modules_of(declared["server"])
-    assert {name for name, extra in EXTRAS.items() if extra == "plan"} == modules_of(declared["plan"])
+    assert set(EXTRAS) == modules_of(declared["server"]) | modules_of(declared["web"])
+    for own in ("plan", "web"):
+        assert {name for name, extra in EXTRAS.items() if extra == own} <= modules_of(declared[own])
+    assert set(EXTRAS.values()) == {"plan", "server", "web"}
     assert modules_of(PROJECT["dependencies"]).isdisjoint(EXTRAS)
-    assert f"{PROJECT['name']}[server]" in declared["dev"]
+    assert f"{PROJECT['name']}[server,web]" in declared["dev"]
 
 
 def test_missing_package_is_told_from_one_that_is_there() -> None:
