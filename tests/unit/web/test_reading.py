@@ -1,0 +1,63 @@
+"""What the page reads of a hub: all AppWrappers, or those of one namespace if all may not be listed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from dispatcher.cli.options import HubOptions
+from dispatcher.web.reading import Reading
+from tests.fakes import FakeApiServer, answer, hang_up, refusal
+from tests.unit.cli.wire import plain_kubeconfig, use_kubeconfig
+from tests.unit.scripted import no_proxies, server
+from tests.unit.web.test_loopback import appwrapper
+
+__all__ = ["no_proxies", "server"]
+
+ALL = "/apis/workload.codeflare.dev/v1beta1/appwrappers"
+OF_TEAM = "/apis/workload.codeflare.dev/v1beta1/namespaces/team-a/appwrappers"
+LEGACY = "/apis/mcad.ibm.com/v1beta1"
+
+
+@pytest.fixture
+def hub(server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeApiServer:
+    """A hub with an AppWrapper in each of two namespaces; the context of the kubeconfig is in team-a."""
+    use_kubeconfig(plain_kubeconfig(server.url, "team-a"), tmp_path, monkeypatch)
+    server.on("GET", ALL, answer({"items": [appwrapper("train"), appwrapper("train", "team-b")]}))
+    server.on("GET", OF_TEAM, answer({"items": [appwrapper("train")]}))
+    for path in (f"{LEGACY}/appwrappers", f"{LEGACY}/namespaces/team-a/appwrappers"):
+        server.on("GET", path, refusal(404, "NotFound"))
+    return server
+
+
+async def look(reading: Reading) -> tuple[str, list[str], str]:
+    """The namespace that was read, the keys of what was there, and the problem."""
+    seen = await asyncio.to_thread(reading.look)
+    return seen.namespace, ["/".join(key) for key in seen.appwrappers], reading.problem
+
+
+async def test_all_appwrappers_are_read_where_they_may_be_listed(hub: FakeApiServer) -> None:
+    assert await look(Reading(HubOptions())) == ("", ["team-a/train", "team-b/train"], "")
+    assert hub.requests("GET", OF_TEAM) == []
+
+
+async def test_namespace_of_the_context_is_read_where_all_may_not_be_listed(hub: FakeApiServer) -> None:
+    hub.on("GET", ALL, refusal(403, "Forbidden"))
+    assert await look(Reading(HubOptions())) == ("team-a", ["team-a/train"], "")
+
+
+@pytest.mark.usefixtures("hub")
+async def test_named_namespace_alone_is_read(hub: FakeApiServer) -> None:
+    assert await look(Reading(HubOptions(), "team-a")) == ("team-a", ["team-a/train"], "")
+    assert hub.requests("GET", ALL) == []
+
+
+@pytest.mark.parametrize("reply", [refusal(403, "Forbidden"), hang_up], ids=["forbidden", "no-answer"])
+async def test_what_the_hub_does_not_do_is_a_sentence(hub: FakeApiServer, reply: object) -> None:
+    for path in (ALL, OF_TEAM):
+        hub.on("GET", path, reply)  # type: ignore[arg-type]
+    _, keys, problem = await look(Reading(HubOptions()))
+    assert keys == []
+    assert problem.startswith("the hub does")
