@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from testbed.batch_operators import JOBSET, LEADER_WORKER_SET, MPI, TRAINING
 from testbed.built_operators import BuiltOperator
-from tests.cluster.manifests import appwrapper, item, pod_template
+from tests.cluster.manifests import appwrapper, item, lives, pod_template
 
 Json = dict[str, Any]
 
@@ -58,6 +58,13 @@ class Gang:
         return appwrapper(name, item(self.wrapped(name, **lives)))
 
 
+def _of_follower(template: Json) -> Json:
+    """The template of pods that do not fail, so that the first failure is that of the pod that leads them."""
+    pods = copy.deepcopy(template)
+    pods["metadata"]["annotations"].pop(*lives({"fail_after": ""}), None)
+    return pods
+
+
 def _job(template: Json, **fields: Any) -> Json:  # noqa: ANN401
     pods = copy.deepcopy(template)
     pods["spec"]["restartPolicy"] = "Never"
@@ -68,7 +75,11 @@ def _job_set(template: Json) -> Json:
     return {
         "replicatedJobs": [
             {"name": "leader", "template": _job(template)},
-            {"name": "workers", "replicas": 3, "template": _job(template, parallelism=2, completions=2)},
+            {
+                "name": "workers",
+                "replicas": 3,
+                "template": _job(_of_follower(template), parallelism=2, completions=2),
+            },
         ]
     }
 
@@ -93,15 +104,20 @@ def _training(kind: str, field: str, container: str, leader: str = "") -> Gang:
         4 if leader else 3,
         spec,
         container,
-        f"{(leader or 'Worker').lower()}-0",
+        f"{leader.lower()}-0" if leader else r"worker-\d",
         "spec.runPolicy.suspend",
     )
 
 
 def _replicas(template: Json, leader: str) -> Json:
     sizes = {**({leader: 1} if leader else {}), "Worker": 3}
+    follower = _of_follower(template) if leader else template
     return {
-        role: {"replicas": size, "restartPolicy": "Never", "template": copy.deepcopy(template)}
+        role: {
+            "replicas": size,
+            "restartPolicy": "Never",
+            "template": copy.deepcopy(template if role == leader else follower),
+        }
         for role, size in sizes.items()
     }
 
