@@ -188,6 +188,11 @@ class Cache:
             while ledger.place_next():
                 await slices.give_way()
 
+    @property
+    def has_untried_places(self) -> bool:
+        """True if places of running gangs are to be sought in a following cycle, even if nothing changes until then."""
+        return any(ledger.has_untried for ledger in self._ledgers.values())
+
     def _prepare_surplus_of(self, uid: str) -> None:
         if uid in self._grown:
             self._surplus_of(uid)

@@ -236,7 +236,7 @@ class Scheduler:
             await slices.give_way()
         _log_failures(self._cache.backfills.room.running.take_failures())
         await self._release_growth_safely()
-        self._is_next_due |= self._queue_cycles.has_left_out
+        self._is_next_due |= self._queue_cycles.has_left_out or self._cache.has_untried_places
         if self._is_next_due:
             self._is_next_due = False
             self.wake()
@@ -352,8 +352,8 @@ class Scheduler:
                 if not each.is_surplus and self._cache.get(each.uid) is each.record
             }
             if isinstance(group, Drained):
-                group = self._still_drained(group, basis)
-            elif await self._has_new_room(group, basis) or not self._is_as_planned(group, basis):
+                return queue_cycles.changes_of(self._still_drained(group, basis), now, finished)
+            if await self._has_new_room(group, basis) or not self._is_as_planned(group, basis):
                 return []
             return queue_cycles.changes_of(group, now, finished)
         except errors.StoreError:

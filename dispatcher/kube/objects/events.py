@@ -190,8 +190,8 @@ def _body(event: EventAbout) -> Json:
 MOST_EVENTS: Final = 500
 """Warnings read at a time. There are seldom more than a few about an object: repeated ones are counted, not added."""
 
-KUEUE_WORKLOAD: Final = "Workload"
-"""The kind that Kueue makes for each object which it is to admit."""
+KUEUE: Final = "kueue.x-k8s.io/"
+"""The group of the Workloads that Kueue makes, one for each object which it is to admit."""
 
 MOST_READS: Final = 10
 """Reads of owners, and of the kinds that they have, for one answer."""
@@ -242,22 +242,31 @@ class WarningReader:
         only if the gang `awaits_kueue`: their last warning is of the time before the admission. Empty if there is
         neither, or if they cannot be read.
         """
-        selector = "involvedObject.kind!=Pod"
-        if not awaits_kueue:
-            selector += f",involvedObject.kind!={KUEUE_WORKLOAD}"
-        return await self._newest(appwrapper, refs, namespace, selector)
+        return await self._newest(
+            appwrapper, refs, namespace, "involvedObject.kind!=Pod", awaits_kueue=awaits_kueue
+        )
 
     async def about_pods(self, appwrapper: str, refs: Sequence[ObjectRef], namespace: str) -> str:
         """The newest warning about a pod of the AppWrapper, with its title; empty if there is none."""
         return await self._newest(appwrapper, refs, namespace, "involvedObject.kind=Pod")
 
-    async def _newest(self, appwrapper: str, refs: Sequence[ObjectRef], namespace: str, selector: str) -> str:
+    async def _newest(
+        self,
+        appwrapper: str,
+        refs: Sequence[ObjectRef],
+        namespace: str,
+        selector: str,
+        *,
+        awaits_kueue: bool = True,
+    ) -> str:
         listed = await self._warned(namespace, selector)
         wrapped = {ref.uid for ref in refs if ref.uid}
         reads = HintReads(MOST_READS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(OWNERS_SECONDS):
                 for each in _likely_first(listed.found, refs):
+                    if each.ref.api_version.startswith(KUEUE) and not awaits_kueue:
+                        continue
                     if each.ref.uid in wrapped or await self._root_of(each.ref, listed, reads) == appwrapper:
                         self._owners.learn(each.ref.uid, appwrapper)
                         return f"{each.ref.title}: {each.words}"

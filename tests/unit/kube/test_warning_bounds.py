@@ -135,13 +135,16 @@ async def test_warning_of_a_controller_below_comes_before_the_newer_one_about_th
 
 
 @pytest.mark.parametrize("awaits_kueue", [True, False])
-async def test_workload_of_kueue_is_asked_about_while_the_gang_awaits_its_admission(
+async def test_workload_of_kueue_counts_while_the_gang_awaits_its_admission(
     server: FakeApiServer, client: ClusterClient, awaits_kueue: bool
 ) -> None:
-    server.on("GET", EVENTS, answer({"items": []}))
-    await reader(client, Clock()).about_controllers("aw", [], "evil", awaits_kueue=awaits_kueue)
-    (asked,) = server.requests("GET", EVENTS)
-    assert ("involvedObject.kind!=Workload" in asked.query["fieldSelector"]) is not awaits_kueue
+    about = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "name": "job-train", "uid": "w"}
+    server.on("GET", EVENTS, answer({"items": [{**event("w", "job-train"), "involvedObject": about}]}))
+    wrapped = ObjectRef(0, "batch/v1", "Job", "evil", "train", "the-job")
+    warnings = reader(client, Clock())
+    warnings._owners.learn("w", "aw")  # noqa: SLF001  # as if its owner was read before
+    said = await warnings.about_controllers("aw", [wrapped], "evil", awaits_kueue=awaits_kueue)
+    assert said == ("Workload evil/job-train: Odd: is wrong" if awaits_kueue else "")
 
 
 async def test_lists_and_reads_go_on_while_the_events_of_a_tenant_take_all_that_hints_may_take(

@@ -354,6 +354,11 @@ class CapacityLedger:
         if self._by_node is not None:
             self._by_node.begin_round()
 
+    @property
+    def has_untried(self) -> bool:
+        """True if a further round has searches for places to make, even if nothing changes until then."""
+        return self._by_node is not None and self._by_node.has_untried
+
     def place_next(self) -> bool:
         """Do a part of what the next snapshot would do about places, for one AppWrapper; False if nothing is left."""
         if self._by_node is None:

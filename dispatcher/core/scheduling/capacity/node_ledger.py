@@ -47,8 +47,6 @@ from dispatcher.core.scheduling.placement.placement_bounds import MOST_STEPS_IN_
 
 MOST_STEPS_OF_ROUND: Final = 2048
 """Steps of all searches for places of one round, some tenths of a second; the last one may go beyond it."""
-_NODES: Final = 1000
-"""Nodes, or a part of them, for which a step counts once."""
 
 
 class _PoolState(Struct):
@@ -347,6 +345,11 @@ class NodeLedger:
         if self._has_news or self._untried:
             self._search_again()
 
+    @property
+    def has_untried(self) -> bool:
+        """True if a further round has searches to make, even if nothing changes until then."""
+        return bool(self._untried)
+
     def place_next(self) -> bool:
         """Do a part of what the next snapshot would do about places, for one AppWrapper; False if nothing is left.
 
@@ -473,10 +476,11 @@ class NodeLedger:
         least, self._has_news = 0, False
         for uid in self._unplaced:
             gang = self._shares[uid].gang
+            if least >= MOST_STEPS_OF_ROUND:
+                self._untried[uid] = None  # it has its turn in a later round
+                continue
             least += 0 if gang is None else len(gang.pod_sets)
             self._settle_again(uid)
-            if least >= MOST_STEPS_OF_ROUND:
-                break
 
     def _settle(self) -> None:
         """Give the unbound pods their places: planned ones first, then, where these do not fit, any."""
@@ -680,7 +684,9 @@ class NodeLedger:
             others = self._anywhere(uid, pod_sets, rest, self._rows.all_traits)
         for each in others:
             self._hold(uid, each)
-        if not others:
+        if others:
+            self._untried.pop(uid, None)
+        else:
             self._unplaced[uid] = None
 
     def _fitting(self, node: str, requests: Resources, pods: int) -> int:
@@ -707,9 +713,10 @@ class NodeLedger:
         present = [{rows[node]: pods for node, pods in each.items() if node in rows} for each in rest.present]
         share, tally = self._shares[uid], Tally()
         found = place(pod_sets, room, traits, Rest(rest.missing, present), tally, share.steps)
-        self._steps_left -= tally.steps * (1 + len(rows) // _NODES)
-        if isinstance(found, Unplaceable) and found.undecided:
+        self._steps_left -= tally.steps
+        if isinstance(found, Unplaceable) and found.undecided and share.steps < MOST_STEPS_IN_ALL:
             share.steps = min(2 * share.steps, MOST_STEPS_IN_ALL)
+            self._untried[uid] = None  # with so many steps
         if isinstance(found, Unplaceable):
             return []
         return [

@@ -45,8 +45,8 @@ STEPS_OF_SHARE: Final = 2000
 """Steps for the gangs of one namespace in one pass beside the cycle; its last question may go beyond them."""
 STEPS_OF_TRIAL: Final = 5
 """Steps that one step of a search for victims counts as: it takes about a tenth of a millisecond."""
-CHEAP: Final = 20
-"""Steps up to which a decision is cheap, and counts nothing: about a millisecond."""
+CHEAP: Final = 30
+"""Steps up to which a decision is cheap, and counts nothing: some milliseconds, or three pod sets on 5,000 nodes."""
 _COMPARISONS: Final = 5
 """Comparisons of a gang's requirements with all nodes in the time of a step."""
 _MOST_KNOWN: Final = 20_000

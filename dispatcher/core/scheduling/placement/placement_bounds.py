@@ -17,6 +17,8 @@ MOST_STEPS_IN_ALL: Final = 3 * MOST_STEPS
 MOST_ORDERED: Final = 4096
 """Pod sets that orders place one after the other for one question, each counted once for `_NODES` nodes or a part of
 them. The first order is finished in any case; some tenths of a second."""
+MOST_SPREAD: Final = 20_000
+"""Steps of spreads for one question: pods that are placed one by one, about a second."""
 
 _NODES: Final = 1000
 _STEPS_OF_ORDERED: Final = 4
@@ -31,7 +33,9 @@ class Tally(Struct):
 
 
 class Work(Struct):
-    """The work on one question: pod sets placed by orders, and steps of spreads and of searches, each at most `most`.
+    """The work on one question: pod sets placed by orders, and steps of spreads and of searches.
+
+    The first order is finished, if its spreads allow that; further ones and searches have at most `most`.
 
     `is_cut` is true once a bound has ended something that might have found a placement. So there may be one, even if
     none was found.
@@ -57,7 +61,7 @@ class Work(Struct):
 
     def may_spread(self, steps: int) -> bool:
         """True if the pods of a set may be spread with so many steps, which are counted then; else the work is cut."""
-        if self.spread + steps > self.most:
+        if self.spread + steps > MOST_SPREAD:
             self.is_cut = True
             return False
         self.spread += steps

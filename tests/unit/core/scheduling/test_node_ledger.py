@@ -533,3 +533,54 @@ def test_round_searches_once_and_what_is_read_between_rounds_searches_no_more(se
             ledger.set_pod(Pod(f"other-{number}", Resources({"memory": 1}), "n1", PodPhase.RUNNING))
             ledger.snapshot()
         assert not searched
+
+
+def test_gang_under_crossing_spreads_gets_its_places_again_at_once() -> None:
+    """Its first search has few steps, and each of its pods counts as one."""
+    spread = (Spread("zone"), Spread("type"))
+    sets = [PodSet(129, Resources({"cpu": cpu}), spread=spread, path=str(cpu)) for cpu in (1, 2)]
+    gang = gang_of(sets)
+    ledger = CapacityLedger(FitMode.NODE)
+
+    def add_nodes(name: str) -> None:
+        for number, (zone, type_) in enumerate([("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]):
+            labels = {"zone": zone, "type": type_}
+            ledger.set_node(Node(f"{name}-{number}", Resources({"cpu": 10**6}), labels=labels))
+
+    add_nodes("old")
+    found = fit(gang, ledger.snapshot())
+    assert isinstance(found, Assignment)
+    ledger.reserve("gang", gang, found)
+    for number in range(4):
+        ledger.remove_node(f"old-{number}")
+    add_nodes("new")
+    assert len(held(ledger, "gang")) > 0
+
+
+def test_news_reach_each_gang_without_places_however_many_there_are() -> None:
+    wide = 128
+    ledger = CapacityLedger(FitMode.NODE)
+    ledger.set_node(Node("n1", Resources({"cpu": 10**6, "memory": 10**6})))
+    never = gang_of([PodSet(1, Resources({"cpu": 1 + number}), path=str(number)) for number in range(wide)])
+    good = gang_of([PodSet(1, Resources({"memory": 1 + number}), path=str(number)) for number in range(2)])
+    gangs = [never] * (node_ledger.MOST_STEPS_OF_ROUND // wide) + [good]
+    for number, gang in enumerate(gangs):
+        found = fit(gang, ledger.snapshot())
+        assert isinstance(found, Assignment)
+        ledger.reserve(f"gang-{number}", gang, found)
+    ledger.remove_node("n1")
+    ledger.snapshot()
+
+    def play_round() -> None:
+        ledger.begin_round()
+        while ledger.place_next():
+            pass
+
+    for _ in range(20):
+        play_round()
+    ledger.set_node(Node("n2", Resources({"memory": 10})))
+    rounds = 0
+    while not held(ledger, f"gang-{len(gangs) - 1}"):
+        play_round()
+        rounds += 1
+        assert rounds <= 3
