@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import click
@@ -50,13 +52,18 @@ def web(namespace: str, port: int, no_open: bool, at: HubOptions) -> None:
     if reading.problem:
         raise CommandFailed(reading.problem)
 
-    def tell(address: str) -> None:
-        say(f"The queue is at {address}\nThe address works once. Ctrl-C ends the page.")
-        sys.stdout.flush()
-        if not no_open and _has_screen():
-            webbrowser.open(address)
+    with TemporaryDirectory(prefix="aw-") as folder:  # which nobody else may read
 
-    run_coroutine(serve_until_interrupted(reading, port, tell))
+        def tell(address: str) -> None:
+            say(f"The queue is at {address}\nThe address works once. Ctrl-C ends the page.")
+            sys.stdout.flush()
+            if not no_open and _has_screen():
+                # By a file, because everybody on the machine sees the arguments of a browser.
+                enter = Path(folder, "enter.html")
+                enter.write_text(f'<meta http-equiv="refresh" content="0; url={address}">\n')
+                webbrowser.open(enter.as_uri())
+
+        run_coroutine(serve_until_interrupted(reading, port, tell))
 
 
 def _has_screen() -> bool:

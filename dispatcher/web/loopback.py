@@ -2,14 +2,16 @@
 
 Other users of the machine reach the port, and so does every page in the person's own browser. So the address has a
 token that works once and is exchanged for a cookie; a request needs that cookie, and names this server as its Host,
-which a foreign name that leads here does not. Nothing is written, so only GET is served. The page has no script, and
-its policy allows none.
+which a foreign name that leads here does not. A browser sends the cookies of a host to each of its ports: everything is
+below a path that nobody else knows, and the cookie is of that path alone. Nothing is written, so only GET is served.
+The page has no script, and its policy allows none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import secrets
 import signal
 from collections.abc import Awaitable, Callable, Mapping
@@ -38,11 +40,22 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
+    "Server": "kubectl-aw",
 }
 TOKEN: Final = "token"  # noqa: S105  # a name
 """The parameter of the printed address."""
+COOKIE: Final = "aw"
+HTTP: Final = 80
+"""The port that browsers leave out of the Host."""
+REFUSED: Final = frozenset({400, 403, 421})
+"""After these answers the connection is closed."""
+IDLE_SECONDS: Final = 15
+"""How long a connection without a request is kept."""
 
 _HERE: Final = Path(__file__).parent
+_SILENT: Final = logging.Logger("web")
+"""Whoever reaches the port could write into the person's terminal otherwise."""
+_SILENT.addHandler(logging.NullHandler())
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -53,7 +66,8 @@ class Page:
         self._reading = reading
         self._token = secrets.token_urlsafe(32)
         self._session = secrets.token_urlsafe(32)
-        self._port = 0
+        self._root = f"/{secrets.token_urlsafe(32)}"
+        self._hosts = frozenset[str]()
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_HERE / "templates"),
             autoescape=True,
@@ -67,68 +81,76 @@ class Page:
         application = web.Application(middlewares=[self._checked])
         application.add_routes(
             [
-                web.get("/", self._start),
-                web.get("/queue", self._queue),
-                web.get("/appwrapper/{namespace}/{name}", self._appwrapper),
-                web.get("/style.css", self._style),
+                web.get("/", self._let_in),
+                web.get(f"{self._root}/queue", self._queue),
+                web.get(f"{self._root}/appwrapper/{{namespace}}/{{name}}", self._appwrapper),
+                web.get(f"{self._root}/style.css", self._style),
             ]
         )
         return application
 
     def address(self, port: int) -> str:
         """The address that lets one browser in; `port` is the one that the page is served at."""
-        self._port = port
+        names = (HOST, "localhost")
+        self._hosts = frozenset(
+            {f"{name}:{port}" for name in names} | (set(names) if port == HTTP else set())
+        )
         return f"http://{HOST}:{port}/?{urlencode({TOKEN: self._token})}"
-
-    @property
-    def _cookie(self) -> str:
-        # Cookies of one host are sent to each of its ports.
-        return f"aw-{self._port}"
 
     @web.middleware
     async def _checked(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        response = await self._answer(request, handler)
+        try:
+            response = await self._answer(request, handler)
+        except web.HTTPMethodNotAllowed:
+            response = self._told(405, "The page only reads", "Use kubectl aw to change anything.")
+        except web.HTTPNotFound:
+            response = self._told(404, "There is no such page", "The queue is a link at the top.")
+        except web.HTTPException as error:
+            response = self._told(error.status, error.reason, "Go back, and try another link.")
+        except Exception:  # noqa: BLE001  # the edge: the words of an exception are for nobody who asks
+            response = self._told(500, "The page cannot be shown", "kubectl aw shows the same in a terminal.")
         response.headers.update(HEADERS)
+        if response.status in REFUSED:
+            response.force_close()
         return response
 
     async def _answer(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        if request.host not in {f"{HOST}:{self._port}", f"localhost:{self._port}"}:
+        if request.host not in self._hosts:
             return self._told(
                 421, "This is not the address of the page", "Open the address that the command printed."
             )
-        if TOKEN in request.query:
-            return self._let_in(request)
-        if not hmac.compare_digest(request.cookies.get(self._cookie, "").encode(), self._session.encode()):
+        if request.method in {"GET", "HEAD"} and request.path == "/" and TOKEN in request.query:
+            return await self._let_in(request)
+        if not self._is_in(request):
             return self._told(
                 403,
                 "This browser has not opened the printed address",
                 "Open it here, or end kubectl aw web and start it again: an address works once.",
             )
-        try:
-            return await handler(request)
-        except web.HTTPMethodNotAllowed:
-            return self._told(405, "The page only reads", "Use kubectl aw to change anything.")
-        except web.HTTPNotFound:
-            return self._told(404, "There is no such page", "The queue is a link at the top.")
+        return await handler(request)
 
-    def _let_in(self, request: web.Request) -> web.StreamResponse:
-        """Exchange the token for the cookie, once; the address without the token follows."""
-        is_right = hmac.compare_digest(request.query[TOKEN].encode(), self._token.encode())
-        if not (is_right and self._token):
+    def _is_in(self, request: web.Request) -> bool:
+        return _is_same(request.cookies.get(COOKIE, ""), self._session)
+
+    async def _let_in(self, request: web.Request) -> web.StreamResponse:
+        """Exchange the token for the cookie, once, with a page of this server that leads on.
+
+        A redirect would not do: a browser that comes from elsewhere does not send the cookie along with it.
+        """
+        if not (
+            request.method == "GET" and self._token and _is_same(request.query.get(TOKEN, ""), self._token)
+        ):
             return self._told(
                 403,
                 "This address was used already",
-                "End kubectl aw web and start it again: an address works once.",
+                "Go on in the browser that opened it, or end kubectl aw web and start it again.",
             )
         self._token = ""
-        response = _to_queue()
-        response.set_cookie(self._cookie, self._session, httponly=True, samesite="Strict", path="/")
+        response = self._shown("enter.html", {"root": self._root})
+        response.set_cookie(COOKIE, self._session, httponly=True, samesite="Strict", path=f"{self._root}/")
         return response
 
     # --- pages -------------------------------------------------------------------------------------------------
-
-    async def _start(self, _request: web.Request) -> web.StreamResponse:
-        return _to_queue()
 
     async def _queue(self, request: web.Request) -> web.StreamResponse:
         search = request.query.get("q", "").strip()
@@ -154,25 +176,32 @@ class Page:
 
     def _shown(self, template: str, values: Mapping[str, Any], status: int = 200) -> web.Response:
         reading = self._reading
-        common = {"at": reading.seen.at, "problem": reading.problem, "search": ""}
+        common = {"at": reading.seen.at, "problem": reading.problem, "search": "", "root": self._root}
         text = self._templates.get_template(template).render({**common, **values})
         return web.Response(text=text, status=status, content_type="text/html")
 
 
-def _to_queue() -> web.Response:
-    return web.Response(status=303, headers={"Location": "/queue"})
+def _is_same(given: str, wanted: str) -> bool:
+    return hmac.compare_digest(given.encode(errors="surrogateescape"), wanted.encode())
 
 
 async def serve(reading: Reading, port: int, tell: Callable[[str], None]) -> None:
-    """Serve the page until cancelled; `tell` is called with its address once it answers."""
+    """Serve the page until cancelled; `tell` is called in a thread with its address once it answers."""
     page = Page(reading)
     runner = web.AppRunner(
-        page.application(), access_log=None, max_line_size=LONGEST_LINE, max_field_size=LONGEST_LINE
+        page.application(),
+        access_log=None,
+        logger=_SILENT,
+        keepalive_timeout=IDLE_SECONDS,
+        max_line_size=LONGEST_LINE,
+        max_field_size=LONGEST_LINE,
     )
     await runner.setup()
     try:
         await web.TCPSite(runner, HOST, port).start()
-        tell(page.address(runner.addresses[0][1]))
+        await asyncio.to_thread(
+            tell, page.address(runner.addresses[0][1])
+        )  # a browser may take seconds to begin
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()

@@ -49,6 +49,7 @@ class QueuePage(Struct, frozen=True):
     namespace: str
     not_seen: int
     """AppWrappers that are not in the queue yet."""
+    unreadable: int
 
 
 class AppWrapperPage(Struct, frozen=True):
@@ -70,7 +71,7 @@ def queue_page(seen: Seen, search: str) -> QueuePage:
     rows = [dict(zip(report.columns, row, strict=True)) for row in report.rows]
     found = [row for row in _with_gpus_ahead(rows) if _is_found(row, search)]
     shown = tuple(_queue_row(row, seen) for row in found[:MOST_ROWS])
-    return QueuePage(shown, len(found), search, seen.namespace, outside(appwrappers))
+    return QueuePage(shown, len(found), search, seen.namespace, outside(appwrappers), seen.unreadable)
 
 
 def appwrapper_page(seen: Seen, status: AppWrapperStatus) -> AppWrapperPage:

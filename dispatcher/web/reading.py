@@ -16,7 +16,8 @@ from msgspec import Struct, field
 from dispatcher.cli.options import HubOptions
 from dispatcher.cli.query import on_hub
 from dispatcher.cli.screens.appwrapper_status import AppWrapperStatus
-from dispatcher.errors import CommandFailed, TryAgain
+from dispatcher.errors import CommandFailed, Forbidden, TryAgain
+from dispatcher.text import mapping_of
 
 Json = dict[str, Any]
 
@@ -30,6 +31,8 @@ class Seen(Struct, frozen=True):
     at: datetime
     namespace: str
     appwrappers: Mapping[tuple[str, str], Json] = field(default_factory=dict)
+    unreadable: int = 0
+    """AppWrappers that are left out, because they have not the shape of their definition."""
 
     def status(self, namespace: str, name: str) -> AppWrapperStatus | None:
         """An AppWrapper as it was then; None if there was none of that name."""
@@ -43,7 +46,8 @@ NOTHING: Final = Seen(datetime.min.replace(tzinfo=UTC), "")
 class Reading:
     """Reads the hub; may be asked by several threads.
 
-    With a `namespace` that one alone is read. Without, all are, or that of the kubeconfig if all may not be listed.
+    With a `namespace` that one alone is read. Without, all are, or that of the kubeconfig if all may not be listed: the
+    first look decides.
     """
 
     def __init__(
@@ -71,18 +75,32 @@ class Reading:
                     self.seen, self.problem = self._read(), ""
                 except (CommandFailed, TryAgain) as error:
                     self.problem = str(error)
+                except Exception as error:  # noqa: BLE001  # what the hub answers must not take the page away
+                    self.problem = f"the answer of the hub cannot be read ({type(error).__name__})"
                 self._fresh_until = self._monotonic() + FRESH_SECONDS
             return self.seen
 
     def _read(self) -> Seen:
         with on_hub(self._at) as hub:
-            namespace = self._namespace
             try:
-                found = hub.appwrappers(namespace)
-            except CommandFailed:
-                if namespace:
+                found = hub.appwrappers(self._namespace)
+            except CommandFailed as error:
+                is_first = self.seen is NOTHING and not self._namespace
+                if not (is_first and isinstance(error.__cause__, Forbidden)):
                     raise
-                namespace = hub.namespace  # all may not be listed
-                found = hub.appwrappers(namespace)
-            named = {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in found}
-            return Seen(self._now(), namespace, named)
+                self._namespace = hub.namespace  # all may not be listed
+                found = hub.appwrappers(self._namespace)
+            readable = list(filter(_is_readable, found))
+            named = {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in readable}
+            return Seen(self._now(), self._namespace, named, len(found) - len(readable))
+
+
+def _is_readable(appwrapper: Json) -> bool:
+    """True if an AppWrapper has the shape of its definition, as far as the pages read it; others are left out."""
+    metadata, status = mapping_of(appwrapper.get("metadata")), appwrapper.get("status")
+    waiting = status.get("waiting") if isinstance(status, dict) else None
+    parts = (status, waiting, waiting.get("repair") if isinstance(waiting, dict) else None)
+    is_named = all(
+        isinstance(metadata.get(each), str) for each in ("namespace", "name", "uid", "creationTimestamp")
+    )
+    return is_named and all(each is None or isinstance(each, dict) for each in parts)

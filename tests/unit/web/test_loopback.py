@@ -99,6 +99,8 @@ class Browser:
         self.client = client
         self.address = address
         self.origin = "http://" + urlsplit(address).netloc
+        self.root = ""
+        """The path that only the browser knows which has opened the address."""
 
     async def get(self, path: str, **kwargs: Any) -> tuple[int, str]:  # noqa: ANN401
         async with self.client.get(f"{self.origin}{path}", **kwargs) as response:
@@ -106,7 +108,14 @@ class Browser:
             return response.status, await response.text()
 
     async def open(self) -> tuple[int, str]:
-        return await self.get(self.address.removeprefix(self.origin))
+        status, text = await self.get(self.address.removeprefix(self.origin))
+        if found := re.search(r'content="0; url=(/[\w-]+)/queue"', text):
+            self.root = found[1]
+        return status, text
+
+    async def page(self, path: str, **kwargs: Any) -> tuple[int, str]:  # noqa: ANN401
+        """A page below the path."""
+        return await self.get(f"{self.root}{path}", **kwargs)
 
 
 def new_client() -> aiohttp.ClientSession:
@@ -128,15 +137,45 @@ async def browser(told: Told) -> AsyncIterator[Browser]:
 
 
 async def test_printed_address_lets_one_browser_in_once(browser: Browser) -> None:
-    status, text = await browser.open()
+    assert (await browser.open())[0] == 200
+    status, text = await browser.page("/queue")
     assert (status, "team-a/train" in text) == (200, True)
-    assert (await browser.get("/queue"))[0] == 200
     async with new_client() as other:
         late = Browser(other, browser.address)
         assert (await late.open())[0] == 403
-        assert (await late.get("/queue"))[0] == 403
-        assert (await late.get("/queue?token=guess"))[0] == 403
-    assert (await browser.get("/queue"))[0] == 200
+        late.root = browser.root
+        assert (await late.page("/queue"))[0] == 403
+        assert (await late.get("/?token=guess"))[0] == 403
+    assert (await browser.page("/queue"))[0] == 200
+
+
+@pytest.mark.parametrize("method", ["HEAD", "POST"])
+async def test_token_is_spent_by_a_browser_that_opens_it_alone(browser: Browser, method: str) -> None:
+    async with browser.client.request(method, browser.address) as response:
+        assert response.status == 403
+    assert (await browser.open())[0] == 200
+
+
+async def test_cookie_is_of_a_path_that_no_other_port_is_asked_for(browser: Browser) -> None:
+    await browser.open()
+    (cookie,) = browser.client.cookie_jar
+    assert cookie["path"] == f"{browser.root}/"
+    assert (cookie["httponly"], cookie["samesite"]) == (True, "Strict")
+    assert len(browser.root) > 40
+
+
+@pytest.mark.parametrize("cookie", [b"aw=\xff\xfe", b"aw=", b"aw=" + b"x" * 4000])
+async def test_odd_cookie_is_refused_like_any_other(browser: Browser, cookie: bytes) -> None:
+    await browser.open()
+    url = urlsplit(browser.origin)
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    writer.write(
+        f"GET {browser.root}/queue HTTP/1.1\r\nHost: {url.netloc}\r\nCookie: ".encode() + cookie + b"\r\n\r\n"
+    )
+    answer = await reader.read()  # until it is closed
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert b"Content-Security-Policy" in answer
 
 
 @pytest.mark.parametrize("path", ["/queue", "/", "/style.css", "/appwrapper/team-a/train", "/no-page"])
@@ -149,14 +188,14 @@ async def test_nothing_is_told_without_the_cookie(browser: Browser, path: str) -
 async def test_name_of_another_host_that_leads_here_is_refused(browser: Browser, host: str) -> None:
     await browser.open()
     named = host.format(port=urlsplit(browser.origin).port)
-    status, text = await browser.get("/queue", headers={"Host": named})
+    status, text = await browser.page("/queue", headers={"Host": named})
     assert (status, "train" in text) == (421, False)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 async def test_page_only_reads(browser: Browser, method: str) -> None:
     await browser.open()
-    async with browser.client.request(method, f"{browser.origin}/queue") as response:
+    async with browser.client.request(method, f"{browser.origin}{browser.root}/queue") as response:
         assert response.status == 405
         assert HEADERS.items() <= dict(response.headers).items()
 
@@ -173,28 +212,27 @@ async def test_page_only_reads(browser: Browser, method: str) -> None:
 )
 async def test_what_is_not_there_is_said_in_a_page(browser: Browser, path: str, status: int) -> None:
     await browser.open()
-    found, text = await browser.get(path)
+    found, text = await browser.page(path)
     assert (found, "<h1>There is no" in text) == (status, True)
 
 
 async def test_url_of_100_kilobytes_is_refused(browser: Browser) -> None:
     await browser.open()
-    async with browser.client.get(f"{browser.origin}/queue?q={'x' * 100_000}") as response:
+    async with browser.client.get(f"{browser.origin}{browser.root}/queue?q={'x' * 100_000}") as response:
         assert response.status == 400
 
 
 async def test_appwrapper_of_that_name_elsewhere_is_a_link(browser: Browser) -> None:
     await browser.open()
-    _, text = await browser.get("/appwrapper/team-c/train")
+    _, text = await browser.page("/appwrapper/team-c/train")
     assert re.findall(r'<li><a href="(.*)">', text) == [
-        "/appwrapper/team-a/train",
-        "/appwrapper/team-b/train",
+        f"{browser.root}/appwrapper/{namespace}/train" for namespace in ("team-a", "team-b")
     ]
 
 
 async def test_page_of_an_appwrapper_says_why_it_waits_in_the_words_of_explain(browser: Browser) -> None:
     await browser.open()
-    status, text = await browser.get("/appwrapper/team-a/train")
+    status, text = await browser.page("/appwrapper/team-a/train")
     assert status == 200
     for words in (
         "team-a/train waits: InsufficientResources",
@@ -207,9 +245,9 @@ async def test_page_of_an_appwrapper_says_why_it_waits_in_the_words_of_explain(b
 
 async def test_search_finds_names_users_and_reasons_and_says_what_it_left_out(browser: Browser) -> None:
     await browser.open()
-    _, text = await browser.get("/queue?q=TEAM-B")
+    _, text = await browser.page("/queue?q=TEAM-B")
     assert ("team-b/train" in text, "team-a/train" in text) == (True, False)
-    _, text = await browser.get("/queue?q=nobody")
+    _, text = await browser.page("/queue?q=nobody")
     assert "No pending AppWrapper has “nobody”" in text
 
 
@@ -242,7 +280,7 @@ async def test_words_of_a_tenant_are_text_on_every_page(browser: Browser, told: 
         "/appwrapper/team-a/evil",
         f"/appwrapper/a/{quote(HOSTILE, '')}",
     ):
-        _, text = await browser.get(path)
+        _, text = await browser.page(path)
         tags = Tags()
         tags.feed(text)
         assert tags.tags <= SAFE_TAGS
@@ -250,12 +288,23 @@ async def test_words_of_a_tenant_are_text_on_every_page(browser: Browser, told: 
         assert "49" not in text.partition("evil {{")[2][:8]
 
 
+async def test_exception_shows_no_words_of_its_own(browser: Browser, told: Told) -> None:
+    await browser.open()
+
+    def fail() -> Seen:
+        raise ValueError("a secret")
+
+    told.look = fail  # type: ignore[method-assign]
+    status, text = await browser.page("/queue")
+    assert (status, "a secret" in text, "cannot be shown" in text) == (500, False, True)
+
+
 async def test_old_data_stays_with_its_age_while_the_hub_does_not_answer(
     browser: Browser, told: Told
 ) -> None:
     await browser.open()
     told.problem = "the hub does not answer: refused"
-    _, text = await browser.get("/queue")
+    _, text = await browser.page("/queue")
     assert "team-a/train" in text
     assert "the hub does not answer: refused" in text
     assert "2026-11-01 12:00:00 UTC" in text

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from dispatcher.cli.options import HubOptions
-from dispatcher.web.reading import Reading
-from tests.fakes import FakeApiServer, answer, hang_up, refusal
+from dispatcher.web.pages import queue_page
+from dispatcher.web.reading import FRESH_SECONDS, Reading
+from tests.fakes import FakeApiServer, Reply, answer, hang_up, refusal
 from tests.unit.cli.wire import plain_kubeconfig, use_kubeconfig
 from tests.unit.scripted import no_proxies, server
 from tests.unit.web.test_loopback import appwrapper
@@ -55,9 +56,49 @@ async def test_named_namespace_alone_is_read(hub: FakeApiServer) -> None:
 
 
 @pytest.mark.parametrize("reply", [refusal(403, "Forbidden"), hang_up], ids=["forbidden", "no-answer"])
-async def test_what_the_hub_does_not_do_is_a_sentence(hub: FakeApiServer, reply: object) -> None:
+async def test_what_the_hub_does_not_do_is_a_sentence(hub: FakeApiServer, reply: Reply) -> None:
     for path in (ALL, OF_TEAM):
-        hub.on("GET", path, reply)  # type: ignore[arg-type]
+        hub.on("GET", path, reply)
     _, keys, problem = await look(Reading(HubOptions()))
     assert keys == []
     assert problem.startswith("the hub does")
+
+
+async def test_scope_stays_that_of_the_first_look(hub: FakeApiServer) -> None:
+    clock = [0.0]
+    reading = Reading(HubOptions(), monotonic=lambda: clock[0])
+    everything = await look(reading)
+    hub.on("GET", ALL, refusal(403, "Forbidden"))
+    clock[0] += FRESH_SECONDS
+    namespace, keys, problem = await look(reading)
+    assert (namespace, keys) == everything[:2]
+    assert "does not allow it" in problem
+
+
+@pytest.mark.parametrize("reply", [refusal(500, "InternalError"), refusal(429, "TooManyRequests"), hang_up])
+async def test_one_namespace_is_no_answer_for_all_while_the_hub_stumbles(
+    hub: FakeApiServer, reply: Reply
+) -> None:
+    hub.on("GET", ALL, reply)
+    _, keys, problem = await look(Reading(HubOptions()))
+    assert keys == []
+    assert problem
+
+
+async def test_appwrapper_of_another_shape_is_left_out_and_counted(hub: FakeApiServer) -> None:
+    odd = [appwrapper(f"odd-{number}") for number in range(4)]
+    odd[0]["status"] = ["x"]
+    odd[1]["status"]["waiting"] = "x"
+    odd[2]["status"]["waiting"]["repair"] = 7
+    del odd[3]["metadata"]["creationTimestamp"]
+    hub.on("GET", ALL, answer({"items": [appwrapper("train"), *odd]}))
+    reading = Reading(HubOptions())
+    assert (await look(reading))[1] == ["team-a/train"]
+    assert queue_page(reading.seen, "").unreadable == 4
+
+
+async def test_answer_that_is_no_list_is_a_problem(hub: FakeApiServer) -> None:
+    hub.on("GET", ALL, answer({"items": [{"metadata": 7}, "x"]}))
+    _, keys, problem = await look(Reading(HubOptions()))
+    assert keys == []
+    assert problem
