@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.api.appwrapper import spec_hash
+from dispatcher.controller.scheduling.committer import LARGEST_BATCH
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal, run_changes
 from dispatcher.core.model.records import pending_reasons
 from dispatcher.core.model.records.preemption import Reason
@@ -387,9 +388,9 @@ async def test_the_hub_keeps_its_id(queue: QueueStore, database_url: str) -> Non
     assert rows_of(database_url, "SELECT id FROM hub") == [(await queue.hub_id(),)]
 
 
-async def test_thousands_of_changes_are_one_transaction(queue: QueueStore, database_url: str) -> None:
-    result = await queue.commit([make_submit(str(number)) for number in range(3000)])
-    assert len(result.accepted) == 3000
+async def test_a_whole_batch_of_changes_is_one_transaction(queue: QueueStore, database_url: str) -> None:
+    result = await queue.commit([make_submit(str(number)) for number in range(LARGEST_BATCH)])
+    assert len(result.accepted) == LARGEST_BATCH
     with psycopg.connect(database_url) as connection:
         found = connection.execute("SELECT count(DISTINCT xmin::text) FROM appwrapper").fetchone()
     assert found == (1,)
