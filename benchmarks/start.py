@@ -74,6 +74,7 @@ COMMANDS: Final[Sequence[Sequence[str]]] = (
     ("would", "-f", "{file}", *_OF),
     ("demand", "-f", "{file}"),
     ("wrap", "{file}"),
+    ("web", "--help"),
     ("plan", "-f", "{scenario}"),
 )
 """All commands of `kubectl aw`, on the objects of `_fill`."""

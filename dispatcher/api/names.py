@@ -126,6 +126,9 @@ DISPATCH_ENABLED: Final = "enabled"
 HUB_CLUSTER: Final = "hub"
 """The name of the cluster from which the dispatcher reads AppWrappers."""
 
+WOULD_BE_DISPATCHED: Final = "it would be dispatched "
+"""How the message of a repair in `status.waiting` begins."""
+
 DEFAULT_NAMESPACE: Final = "default"
 """The namespace of an object that names none, of a user whose kubeconfig names none either."""
 DEFAULT_QUEUE: Final = "default"

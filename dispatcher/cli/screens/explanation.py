@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from dispatcher.api.conditions import WOULD_BE_DISPATCHED, ConditionType
+from dispatcher.api.conditions import ConditionType
+from dispatcher.api.names import WOULD_BE_DISPATCHED
 from dispatcher.api.syntax import most_similar
 from dispatcher.cli.screens.appwrapper_status import OUTSIDE, AppWrapperStatus
 from dispatcher.cli.screens.output import UNKNOWN, text

@@ -26,7 +26,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dispatcher.api.conditions import WOULD_BE_DISPATCHED
+from dispatcher.api.names import WOULD_BE_DISPATCHED
 from dispatcher.core.model import incremental
 from dispatcher.core.model.clock import time_in, timestamp
 from dispatcher.core.model.clusters.nodes import Node
