@@ -472,14 +472,21 @@ class NodeLedger:
         self._seeking.pop(uid, None)
 
     def _search_again(self) -> None:
-        """Have places sought for the next gangs that have pods without one, as many as there may be steps for."""
-        least, self._has_news = 0, False
+        """Have places sought for the next gangs that have pods without one, as many as there may be steps for.
+
+        After news that is any of them, else those that were not tried since. So rounds without news come to an end.
+        """
+        has_news, self._has_news = self._has_news, False
+        least = 0
         for uid in self._unplaced:
-            gang = self._shares[uid].gang
+            if not (has_news or uid in self._untried):
+                continue
             if least >= MOST_STEPS_OF_ROUND:
                 self._untried[uid] = None  # it has its turn in a later round
                 continue
+            gang = self._shares[uid].gang
             least += 0 if gang is None else len(gang.pod_sets)
+            self._untried.pop(uid, None)
             self._settle_again(uid)
 
     def _settle(self) -> None:
