@@ -14,12 +14,11 @@ from dispatcher.cli.command_line import epilog
 from dispatcher.cli.options import HubOptions, hub_options, namespace_option
 from dispatcher.cli.query import run_coroutine
 from dispatcher.cli.screens.output import say
-from dispatcher.errors import CommandFailed
 
 commands = click.Group()
 
 _DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
-"""Variables of which one is set where a browser has a screen; macOS and Windows always have one."""
+"""On Linux one of these variables is set if there is a screen, on which a browser can open a window."""
 
 
 @commands.command(
@@ -48,9 +47,7 @@ def web(namespace: str, port: int, no_open: bool, at: HubOptions) -> None:
     from dispatcher.web.reading import Reading
 
     reading = Reading(at, namespace)
-    reading.look()  # a hub that does not answer at all is told in the terminal
-    if reading.problem:
-        raise CommandFailed(reading.problem)
+    reading.begin()  # if the hub does not answer, the command fails here, and no page is served
 
     with TemporaryDirectory(prefix="aw-") as folder:  # which nobody else may read
 

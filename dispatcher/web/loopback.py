@@ -54,7 +54,7 @@ IDLE_SECONDS: Final = 15
 
 _HERE: Final = Path(__file__).parent
 _SILENT: Final = logging.Logger("web")
-"""Whoever reaches the port could write into the person's terminal otherwise."""
+"""The logger of the server. It drops everything, because its lines about bad requests would fill the terminal."""
 _SILENT.addHandler(logging.NullHandler())
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -81,7 +81,6 @@ class Page:
         application = web.Application(middlewares=[self._checked])
         application.add_routes(
             [
-                web.get("/", self._let_in),
                 web.get(f"{self._root}/queue", self._queue),
                 web.get(f"{self._root}/appwrapper/{{namespace}}/{{name}}", self._appwrapper),
                 web.get(f"{self._root}/style.css", self._style),
@@ -107,7 +106,7 @@ class Page:
             response = self._told(404, "There is no such page", "The queue is a link at the top.")
         except web.HTTPException as error:
             response = self._told(error.status, error.reason, "Go back, and try another link.")
-        except Exception:  # noqa: BLE001  # the edge: the words of an exception are for nobody who asks
+        except Exception:  # noqa: BLE001  # the edge: a page never shows the message of an exception
             response = self._told(500, "The page cannot be shown", "kubectl aw shows the same in a terminal.")
         response.headers.update(HEADERS)
         if response.status in REFUSED:
@@ -119,8 +118,8 @@ class Page:
             return self._told(
                 421, "This is not the address of the page", "Open the address that the command printed."
             )
-        if request.method in {"GET", "HEAD"} and request.path == "/" and TOKEN in request.query:
-            return await self._let_in(request)
+        if request.path == "/" and TOKEN in request.query:
+            return self._let_in(request)
         if not self._is_in(request):
             return self._told(
                 403,
@@ -132,21 +131,19 @@ class Page:
     def _is_in(self, request: web.Request) -> bool:
         return _is_same(request.cookies.get(COOKIE, ""), self._session)
 
-    async def _let_in(self, request: web.Request) -> web.StreamResponse:
+    def _let_in(self, request: web.Request) -> web.StreamResponse:
         """Exchange the token for the cookie, once, with a page of this server that leads on.
 
         A redirect would not do: a browser that comes from elsewhere does not send the cookie along with it.
         """
-        if not (
-            request.method == "GET" and self._token and _is_same(request.query.get(TOKEN, ""), self._token)
-        ):
+        if not (request.method == "GET" and self._token and _is_same(request.query[TOKEN], self._token)):
             return self._told(
                 403,
                 "This address was used already",
                 "Go on in the browser that opened it, or end kubectl aw web and start it again.",
             )
         self._token = ""
-        response = self._shown("enter.html", {"root": self._root})
+        response = self._shown("enter.html", {})
         response.set_cookie(COOKIE, self._session, httponly=True, samesite="Strict", path=f"{self._root}/")
         return response
 
@@ -156,7 +153,7 @@ class Page:
         search = request.query.get("q", "").strip()
         seen = await asyncio.to_thread(self._reading.look)
         page = await asyncio.to_thread(queue_page, seen, search)
-        return self._shown("queue.html", {"page": page})
+        return self._shown("queue.html", {"page": page, "search": search})
 
     async def _appwrapper(self, request: web.Request) -> web.StreamResponse:
         namespace, name = request.match_info["namespace"], request.match_info["name"]

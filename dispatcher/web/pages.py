@@ -5,7 +5,7 @@ Every name, message and label here may be a tenant's. Values are plain text; the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -41,11 +41,10 @@ class QueueRow(Struct, frozen=True):
 
 
 class QueuePage(Struct, frozen=True):
-    """The pending queue; `of_all` counts the rows that `search` does not leave out, shown or not."""
+    """The pending queue; `of_all` counts the rows that the search does not leave out, shown or not."""
 
     rows: tuple[QueueRow, ...]
     of_all: int
-    search: str
     namespace: str
     not_seen: int
     """AppWrappers that are not in the queue yet."""
@@ -67,11 +66,10 @@ def queue_page(seen: Seen, search: str) -> QueuePage:
     Costs O(n log n) for n AppWrappers.
     """
     appwrappers = seen.appwrappers.values()
-    report = pending_report(appwrappers, Filter(), seen.at)
-    rows = [dict(zip(report.columns, row, strict=True)) for row in report.rows]
-    found = [row for row in _with_gpus_ahead(rows) if _is_found(row, search)]
+    rows = _with_gpus_ahead(pending_report(appwrappers, Filter(), seen.at))
+    found = [row for row in rows if _is_found(row, search)]
     shown = tuple(_queue_row(row, seen) for row in found[:MOST_ROWS])
-    return QueuePage(shown, len(found), search, seen.namespace, outside(appwrappers), seen.unreadable)
+    return QueuePage(shown, len(found), seen.namespace, outside(appwrappers), seen.unreadable)
 
 
 def appwrapper_page(seen: Seen, status: AppWrapperStatus) -> AppWrapperPage:
@@ -85,7 +83,7 @@ def similar(seen: Seen, name: str) -> list[tuple[str, str]]:
     return sorted(key for key in seen.appwrappers if key[1] == name)
 
 
-def _with_gpus_ahead(rows: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+def _with_gpus_ahead(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """The rows with the GPUs that those before them in their queue ask for, where all of these have been read."""
     queue, before, places = None, 0, 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""What the hub said last: one reading serves every page, and an old one stays if the hub does not answer.
+"""Reads the AppWrappers of the hub for the pages. If the hub does not answer, the pages show what was read last.
 
 A reading costs what `kubectl get appwrappers` costs, at most once in `FRESH_SECONDS`, however many pages are open.
 """
@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from dispatcher.cli.options import HubOptions
 from dispatcher.cli.query import on_hub
 from dispatcher.cli.screens.appwrapper_status import AppWrapperStatus
-from dispatcher.errors import CommandFailed, Forbidden, TryAgain
+from dispatcher.errors import CommandFailed, Forbidden
 from dispatcher.text import mapping_of
 
 Json = dict[str, Any]
@@ -67,18 +67,30 @@ class Reading:
         self.problem = ""
         """Why the last look failed, in a sentence; empty if it did not. What was seen before stays."""
 
+    def begin(self) -> None:
+        """Look for the first time. Raises `CommandFailed`, of which `TryAgain` means that the hub does not answer."""
+        with self._lock:
+            self._renew()
+
     def look(self) -> Seen:
         """What there is, or was at the last look that the hub answered."""
         with self._lock:
             if self._monotonic() >= self._fresh_until:
                 try:
-                    self.seen, self.problem = self._read(), ""
-                except (CommandFailed, TryAgain) as error:
+                    self._renew()
+                except CommandFailed as error:
                     self.problem = str(error)
-                except Exception as error:  # noqa: BLE001  # what the hub answers must not take the page away
-                    self.problem = f"the answer of the hub cannot be read ({type(error).__name__})"
-                self._fresh_until = self._monotonic() + FRESH_SECONDS
             return self.seen
+
+    def _renew(self) -> None:
+        try:
+            self.seen, self.problem = self._read(), ""
+        except CommandFailed:
+            raise
+        except Exception as error:  # what the hub answers must not take the page away
+            raise CommandFailed(f"the answer of the hub cannot be read ({type(error).__name__})") from error
+        finally:
+            self._fresh_until = self._monotonic() + FRESH_SECONDS
 
     def _read(self) -> Seen:
         with on_hub(self._at) as hub:

@@ -247,6 +247,7 @@ async def test_search_finds_names_users_and_reasons_and_says_what_it_left_out(br
     await browser.open()
     _, text = await browser.page("/queue?q=TEAM-B")
     assert ("team-b/train" in text, "team-a/train" in text) == (True, False)
+    assert 'value="TEAM-B"' in text
     _, text = await browser.page("/queue?q=nobody")
     assert "No pending AppWrapper has “nobody”" in text
 

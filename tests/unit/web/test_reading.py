@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.cli.options import HubOptions
+from dispatcher.errors import CommandFailed
 from dispatcher.web.pages import queue_page
 from dispatcher.web.reading import FRESH_SECONDS, Reading
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, refusal
@@ -102,3 +103,16 @@ async def test_answer_that_is_no_list_is_a_problem(hub: FakeApiServer) -> None:
     _, keys, problem = await look(Reading(HubOptions()))
     assert keys == []
     assert problem
+
+
+@pytest.mark.parametrize(
+    ("reply", "code"), [(hang_up, 3), (refusal(403, "Forbidden"), 1)], ids=["no-answer", "forbidden"]
+)
+async def test_command_fails_with_its_usual_codes_if_there_is_nothing_to_show(
+    hub: FakeApiServer, reply: Reply, code: int
+) -> None:
+    for path in (ALL, OF_TEAM):
+        hub.on("GET", path, reply)
+    with pytest.raises(CommandFailed) as failed:
+        await asyncio.to_thread(Reading(HubOptions()).begin)
+    assert failed.value.exit_code == code
