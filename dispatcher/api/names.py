@@ -130,7 +130,7 @@ WOULD_BE_DISPATCHED: Final = "it would be dispatched "
 """How the message of a repair in `status.waiting` begins."""
 
 DEFAULT_NAMESPACE: Final = "default"
-"""The namespace of an object that names none, of a user whose kubeconfig names none either."""
+"""Kubernetes' own default: objects without a namespace go there, unless the kubeconfig names another one."""
 DEFAULT_QUEUE: Final = "default"
 FIELD_MANAGER: Final = "appwrapper-dispatcher"
 

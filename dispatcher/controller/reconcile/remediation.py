@@ -203,9 +203,10 @@ async def _failure(record: Record, reason: str, cluster: Cluster) -> PodFailure 
 
 
 async def _of_controllers(record: Record, observed: ObservedState, cluster: Cluster) -> str:
-    """What the status of a wrapped object says, else the warning of a controller below it, else one about itself.
+    """Why controllers make no pods, in their words, with the title of the object; empty if not known.
 
-    The warnings of the namespace may be too many to be read, so those about the first objects are asked for last.
+    First the statuses of the wrapped objects are looked at, then the warnings of their namespace, which may be too many
+    to be read, and last the warnings about the first wrapped objects, one request for each.
     """
     refs = record.attempt.objects if record.attempt else ()
     for ref, state in zip(refs, observed.objects.states, strict=False):

@@ -243,7 +243,7 @@ class WarningReader:
         neither, or if they cannot be read.
         """
         return await self._newest(
-            appwrapper, refs, namespace, "involvedObject.kind!=Pod", awaits_kueue=awaits_kueue
+            appwrapper, refs, namespace, "involvedObject.kind!=Pod", with_kueue=awaits_kueue
         )
 
     async def about_pods(self, appwrapper: str, refs: Sequence[ObjectRef], namespace: str) -> str:
@@ -257,7 +257,7 @@ class WarningReader:
         namespace: str,
         selector: str,
         *,
-        awaits_kueue: bool = True,
+        with_kueue: bool = True,
     ) -> str:
         listed = await self._warned(namespace, selector)
         wrapped = {ref.uid for ref in refs if ref.uid}
@@ -265,7 +265,7 @@ class WarningReader:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(OWNERS_SECONDS):
                 for each in _likely_first(listed.found, refs):
-                    if each.ref.api_version.startswith(KUEUE) and not awaits_kueue:
+                    if each.ref.api_version.startswith(KUEUE) and not with_kueue:
                         continue
                     if each.ref.uid in wrapped or await self._root_of(each.ref, listed, reads) == appwrapper:
                         self._owners.learn(each.ref.uid, appwrapper)

@@ -358,7 +358,7 @@ def kubeflow_job(
     in_order: Callable[[Field], bool] = _at_once,
     labels: Labels = _labels_of_kubeflow,
 ) -> Kind:
-    """A kind of Kubeflow's operators whose pod templates are below `spec.<replica_specs>`."""
+    """A kind of an operator of Kubeflow; its pod templates are in the field `spec.<replica_specs>`, by role."""
     rule = PodRule(f"spec.{replica_specs}.*", "template", _replicas, injections, labels=labels)
     return Kind((rule,), suspend="spec.runPolicy.suspend", in_order=in_order)
 

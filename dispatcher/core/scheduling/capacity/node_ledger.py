@@ -13,9 +13,9 @@ trust has places there. Once a node of their pool comes, these places move to it
 disappears before one with places.
 
 Growth: beside the costs of `node_rows`, a snapshot costs O(pod sets x nodes) for each AppWrapper whose pods have lost
-their places, as long as its round has steps left: a tenant can have any number of gangs whose places need a long
-search. Pods without a place are charged until a later round searches for them, in turns. `place_next` does a part of
-this for one AppWrapper at a time, so that an event loop can do other work between.
+their places. A tenant can have any number of gangs whose places need a long search. So a round has a number of steps:
+once they are used up, pods without a place are charged, and a later round searches for them, in turns. `place_next`
+does a part of this for one AppWrapper at a time, so that an event loop can do other work between.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ class NodeLedger:
         self._planned: dict[str, tuple[Gang, Unbound]] = {}
         """Those that hold their planned places: once all do, each gets places for the pods without a planned one."""
         self._seeking: dict[str, tuple[Gang, Unbound]] = {}
-        """Those of them that need a search, which is made in the order of `_unplaced` once all others have places."""
+        """The AppWrappers that need a search. It begins once the others have places, in the order of `_unplaced`."""
         self._touched: dict[str, None] = {}
         self._has_changed = self._has_news = True
-        """The second is for searches: what they do themselves is no news to them."""
+        """The first asks for a new snapshot, the second for new searches: the places that these find are no news."""
         self._last: NodeSnapshot | None = None
         self._sorts: PodSorts | None = None
         """The pods and held places by sort; None while no term about pods is known."""
@@ -235,8 +235,7 @@ class NodeLedger:
         if share is not None:
             share.gang, share.assignment = None, ASSIGNED_NOWHERE
             share.growth, share.starting = NOTHING, Counter()
-            self._unplaced.pop(appwrapper, None)
-            self._untried.pop(appwrapper, None)
+            self._end_wait(appwrapper)
             self._unsettle(appwrapper)
             self._on_trust.pop(appwrapper, None)
 
@@ -328,7 +327,6 @@ class NodeLedger:
         if self._pools_changed:
             self._grow_pools()
         self._rows.follow_traits()
-        self._unsettle_crowded()
 
     @property
     def _is_placing(self) -> bool:
@@ -356,6 +354,7 @@ class NodeLedger:
         The snapshot does the rest: what came meanwhile, and idle potential nodes.
         """
         self._begin_to_place()
+        self._unsettle_crowded()
         return self._settle_next()
 
     def _following(self, last: NodeSnapshot | None) -> NodeSnapshot:
@@ -496,7 +495,7 @@ class NodeLedger:
             pass
 
     def _unsettle_crowded(self) -> None:
-        """Settle again whoever holds places on a node on which there is less room than that."""
+        """Settle again the AppWrappers with places on crowded nodes, where pods leave less room than is held."""
         for name in self._touched:
             if name in self._holders and self._rows.states[name].is_crowded:
                 for uid in self._holders[name]:
@@ -511,14 +510,14 @@ class NodeLedger:
         began to wait for one: neither many nor costly ones keep a gang from its search. An exception about one
         AppWrapper leaves its pods without places, which charges them to every view, and takes no place from another.
         """
-        for waiting, order, step in (
-            (self._unsettled, self._unsettled, self._release_to_place),
-            (self._released, self._released, self._hold_planned_safely),
-            (self._planned, self._planned, self._hold_elsewhere_safely),
-            (self._seeking, self._unplaced, self._search_safely),
+        for waiting, step in (
+            (self._unsettled, self._release_to_place),
+            (self._released, self._hold_planned_safely),
+            (self._planned, self._hold_elsewhere_safely),
+            (self._seeking, self._search_safely),
         ):
             if waiting:
-                uid = next((each for each in order if each in waiting), next(iter(waiting)))
+                uid = self._next_to_search() if waiting is self._seeking else next(iter(waiting))
                 try:
                     try:
                         step(uid)
@@ -530,6 +529,13 @@ class NodeLedger:
                 del waiting[uid]
                 return True
         return False
+
+    def _next_to_search(self) -> str:
+        """The AppWrapper that began to wait for a search first; any of them if no steps are left to search with."""
+        anyone = next(iter(self._seeking))
+        if self._steps_left <= 0:
+            return anyone
+        return next((uid for uid in self._unplaced if uid in self._seeking), anyone)
 
     def _give_up(self, uid: str, error: Exception) -> None:
         """Leave an AppWrapper with the places that it has, because of an exception; all that it lacks is charged."""
@@ -571,7 +577,7 @@ class NodeLedger:
         gang, rest = self._planned[uid]
         try:
             if not any(rest.missing):
-                self._note_placed(uid)
+                self._end_wait(uid)
             elif gang.may_need_search:
                 self._unplaced.setdefault(uid)
                 self._seeking[uid] = gang, rest
@@ -593,7 +599,8 @@ class NodeLedger:
             self._leave_unplaced(uid, error)
         self._note_use_safely(uid)
 
-    def _note_placed(self, uid: str) -> None:
+    def _end_wait(self, uid: str) -> None:
+        """An AppWrapper waits for no search: its pods have places, or its search begins."""
         self._unplaced.pop(uid, None)
         self._untried.pop(uid, None)
 
@@ -684,7 +691,7 @@ class NodeLedger:
 
     def _hold_elsewhere(self, uid: str, gang: Gang, rest: Unbound) -> None:
         """Hold places on any nodes, on trust also on potential ones, for the pods without a planned one, if all fit."""
-        self._note_placed(uid)
+        self._end_wait(uid)
         pod_sets = self._apart_from_others(uid, gang, rest)
         others = self._anywhere(uid, pod_sets, rest, self._rows.traits)
         if not others and uid in self._on_trust:
@@ -692,7 +699,7 @@ class NodeLedger:
         for each in others:
             self._hold(uid, each)
         if others:
-            self._untried.pop(uid, None)
+            self._end_wait(uid)  # also if a search on fewer nodes was to be made again
         else:
             self._unplaced[uid] = None
 

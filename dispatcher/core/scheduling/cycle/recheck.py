@@ -77,8 +77,8 @@ def has_new_room(
     """True if a gang fits a cluster of its queues now that had no room for it `before`; in steps of a cluster.
 
     Where there was room before, the plan had another reason to leave it, such as quota or a reservation, and that
-    reason may stay. A gang whose queues request its capacity needs no room. Its searches end after `STEPS_OF_ROOM`:
-    clusters beyond them have none.
+    reason may stay. A gang whose queues request its capacity needs no room. Once its searches have taken
+    `STEPS_OF_ROOM`, the clusters that are left are not asked about, and count as without new room.
     """
     if forest.class_of(record.leaves, record.gang) is not None:
         return False

@@ -22,8 +22,9 @@ MOST_SPREAD: Final = 20_000
 
 _NODES: Final = 1000
 _STEPS_OF_ORDERED: Final = 4
-"""Steps in the time of a pod set that an order places, which grows with this number of nodes:"""
+"""Steps in the time in which an order places a pod set on few nodes."""
 _NODES_OF_ORDERED: Final = 5000
+"""Each such number of nodes takes that time once more."""
 
 
 class Tally(Struct):
