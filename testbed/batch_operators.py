@@ -9,14 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from testbed.built_operators import BuiltOperator, ensure
+from testbed.built_operators import MANAGER, BuiltOperator, ensure
 from testbed.kueue_operator import KUEUE
-from testbed.operator_webhooks import Called, Defaulted
+from testbed.operator_webhooks import POD, Called, Defaulted
 
 Json = dict[str, Any]
-
-POD: Final[Json] = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}
-"""A template for objects that are only posted as a dry run."""
 
 
 def _probe(version: str, plural: str, kind: str, spec: Json, field: str) -> Defaulted:
@@ -40,12 +37,9 @@ JOBSET: Final = BuiltOperator(
     configuration="""\
 apiVersion: config.jobset.x-k8s.io/v1alpha1
 kind: Configuration
-health: {{healthProbeBindAddress: "127.0.0.1:{probes}"}}
-metrics: {{bindAddress: "0"}}
-webhook: {{host: 127.0.0.1, port: {webhook}, certDir: "{folder}/certificates"}}
-leaderElection: {{leaderElect: false}}
 internalCertManagement: {{enable: false}}
-""",
+"""
+    + MANAGER,
     called=Called(
         labels={"pods": "jobset.sigs.k8s.io/jobset-name"},
         probe=_probe(
@@ -69,12 +63,9 @@ LEADER_WORKER_SET: Final = BuiltOperator(
     configuration="""\
 apiVersion: config.lws.x-k8s.io/v1alpha1
 kind: Configuration
-health: {{healthProbeBindAddress: "127.0.0.1:{probes}"}}
-metrics: {{bindAddress: "0"}}
-webhook: {{host: 127.0.0.1, port: {webhook}, certDir: "{folder}/certificates"}}
-leaderElection: {{leaderElect: false}}
 internalCertManagement: {{enable: false}}
-""",
+"""
+    + MANAGER,
     called=Called(
         labels={"pods": "leaderworkerset.sigs.k8s.io/name"},
         probe=_probe(

@@ -40,6 +40,13 @@ GENERATED: Final = "manifests.yaml"
 KUSTOMIZATION: Final = "kustomization.yaml"
 """The file beside definitions that has none."""
 ANY_OBJECT: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+MANAGER: Final = """\
+health: {{healthProbeBindAddress: "127.0.0.1:{probes}"}}
+metrics: {{bindAddress: "0"}}
+webhook: {{host: 127.0.0.1, port: {webhook}, certDir: "{folder}/certificates"}}
+leaderElection: {{leaderElect: false}}
+"""
+"""What the configuration files of several operators say of their manager, as a template of `configuration`."""
 READY_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.05
 PROBE_SECONDS: Final = 2.0

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from testbed.built_operators import BuiltOperator
-from testbed.operator_webhooks import Called, Defaulted
+from dispatcher.api.names import KUEUE_QUEUE_LABEL
+from testbed.built_operators import MANAGER, BuiltOperator
+from testbed.operator_webhooks import POD, Called, Defaulted
 
 Json = dict[str, Any]
 
 VERSION: Final = "kueue.x-k8s.io/v1beta2"
 """The stored version of Kueue's kinds."""
-QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 NAMESPACE: Final = "kueue-system"
 SECRET: Final = "certificates"  # noqa: S105  # its name
 CONVERTED: Final = ("localqueues", "clusterqueues", "workloads", "cohorts", "multikueueclusters")
@@ -48,9 +48,8 @@ def _installed() -> dict[str, Json]:
 
 def _labelled_job() -> Json:
     """A Job that Kueue suspends at its creation."""
-    pods = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}
-    metadata = {"name": "probe", "labels": {QUEUE_LABEL: "probe"}}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": pods}}
+    metadata = {"name": "probe", "labels": {KUEUE_QUEUE_LABEL: "probe"}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": POD}}
 
 
 KUEUE: Final = BuiltOperator(
@@ -65,14 +64,11 @@ KUEUE: Final = BuiltOperator(
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 namespace: kueue-system
-health: {{healthProbeBindAddress: "127.0.0.1:{probes}"}}
-metrics: {{bindAddress: "0"}}
-webhook: {{host: 127.0.0.1, port: {webhook}, certDir: "{folder}/certificates"}}
-leaderElection: {{leaderElect: false}}
 internalCertManagement: {{enable: true, webhookServiceName: nowhere, webhookSecretName: certificates}}
 featureGates: {{VisibilityOnDemand: false}}
 integrations: {{frameworks: ["batch/job", "ray.io/raycluster"]}}
-""",
+"""
+    + MANAGER,
     installed=_installed(),
     called=Called(
         resources=frozenset({"jobs", "rayclusters", "clusterqueues", "resourceflavors", "workloads"}),

@@ -26,6 +26,9 @@ PLURALS: Final = {
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 }
 
+POD: Final[Json] = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}
+"""A pod template of objects that are only posted as a dry run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Defaulted:
