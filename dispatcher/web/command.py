@@ -12,7 +12,7 @@ import click
 
 from dispatcher.cli.command_line import epilog
 from dispatcher.cli.options import HubOptions, hub_options, namespace_option
-from dispatcher.cli.query import run_coroutine
+from dispatcher.cli.query import optional_database_option, run_coroutine
 from dispatcher.cli.screens.output import say
 
 commands = click.Group()
@@ -35,17 +35,22 @@ _DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
 )
 @click.option("--no-open", is_flag=True, help="Print the address and open no browser.")
 @hub_options
-def web(namespace: str, port: int, no_open: bool, at: HubOptions) -> None:
+@optional_database_option
+def web(namespace: str, port: int, no_open: bool, at: HubOptions, database_url: str) -> None:
     """Show the queue and why each AppWrapper waits in a browser.
 
     The page is served to this machine alone, until Ctrl-C. It shows what the kubeconfig may list: all AppWrappers, or
     those of one namespace. The printed address has a token that works once: the browser that opens it may stay.
+
+    With a database it has history, too: the attempts of each AppWrapper, usage, and waits.
     """
     import webbrowser
 
     from dispatcher.web.loopback import serve_until_interrupted
+    from dispatcher.web.past import Past
     from dispatcher.web.reading import Reading
 
+    past = Past(database_url) if database_url else None
     reading = Reading(at, namespace)
     reading.begin()  # if the hub does not answer, the command fails here, and no page is served
 
@@ -60,7 +65,7 @@ def web(namespace: str, port: int, no_open: bool, at: HubOptions) -> None:
                 enter.write_text(f'<meta http-equiv="refresh" content="0; url={address}">\n')
                 webbrowser.open(enter.as_uri())
 
-        run_coroutine(serve_until_interrupted(reading, port, tell))
+        run_coroutine(serve_until_interrupted(reading, port, tell, past))
 
 
 def _has_screen() -> bool:

@@ -14,8 +14,9 @@ import hmac
 import logging
 import secrets
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -23,7 +24,11 @@ from urllib.parse import urlencode
 import jinja2
 from aiohttp import web
 
+from dispatcher.cli.command_line import NotWritten
+from dispatcher.errors import CommandFailed
+from dispatcher.web.history import PAGES, Asked, ReportPage, Story, story_of
 from dispatcher.web.pages import appwrapper_page, queue_page, similar
+from dispatcher.web.past import Past
 from dispatcher.web.reading import Reading
 
 HOST: Final = "127.0.0.1"
@@ -62,8 +67,9 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Page:
     """Answers the requests of one browser."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: Reading, past: Past | None = None) -> None:
         self._reading = reading
+        self._past = past
         self._token = secrets.token_urlsafe(32)
         self._session = secrets.token_urlsafe(32)
         self._root = f"/{secrets.token_urlsafe(32)}"
@@ -84,6 +90,7 @@ class Page:
                 web.get(f"{self._root}/queue", self._queue),
                 web.get(f"{self._root}/appwrapper/{{namespace}}/{{name}}", self._appwrapper),
                 web.get(f"{self._root}/style.css", self._style),
+                *(self._routes_of(self._past) if self._past else ()),
             ]
         )
         return application
@@ -159,11 +166,41 @@ class Page:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         seen = await asyncio.to_thread(self._reading.look)
         status = seen.status(namespace, name)
-        if status is None:
+        story, problem = await asyncio.to_thread(self._story, namespace, name)
+        if status is None and story is None:
             others = similar(seen, name)
-            return self._shown("missing.html", {"namespace": namespace, "name": name, "others": others}, 404)
-        page = await asyncio.to_thread(appwrapper_page, seen, status)
-        return self._shown("appwrapper.html", {"page": page})
+            missing = {"namespace": namespace, "name": name, "others": others, "no_history": problem}
+            return self._shown("missing.html", missing, 404)
+        page = await asyncio.to_thread(appwrapper_page, seen, status) if status else None
+        found = {"key": f"{namespace}/{name}", "page": page, "story": story, "no_history": problem}
+        return self._shown("appwrapper.html", found)
+
+    def _story(self, namespace: str, name: str) -> tuple[Story | None, str]:
+        """What the database has of an AppWrapper, and why it has nothing, in a sentence."""
+        if self._past is None:
+            return None, ""
+        try:
+            found = self._past.story(namespace, name)
+            return story_of(found) if found else None, ""
+        except CommandFailed as error:
+            return None, f"{error}."
+
+    def _routes_of(self, past: Past) -> Iterable[web.RouteDef]:
+        """The pages that only the database has."""
+        for name, page in PAGES.items():
+            yield web.get(f"{self._root}/{name}", partial(self._report, past, page))
+
+    async def _report(
+        self, past: Past, page: Callable[[Past, Asked], ReportPage], request: web.Request
+    ) -> web.StreamResponse:
+        asked = Asked.of(request.query)
+        try:
+            found = await asyncio.to_thread(page, past, asked)
+        except NotWritten as error:
+            return self._told(400, "The window or the filter cannot be read", f"{error}.")
+        except CommandFailed as error:
+            return self._told(503, "The database does not answer this page", f"{error}.")
+        return self._shown("report.html", {"page": found, "asked": asked})
 
     async def _style(self, _request: web.Request) -> web.StreamResponse:
         return web.FileResponse(_HERE / "static" / "style.css")
@@ -172,8 +209,14 @@ class Page:
         return self._shown("told.html", {"heading": heading, "advice": advice}, status)
 
     def _shown(self, template: str, values: Mapping[str, Any], status: int = 200) -> web.Response:
-        reading = self._reading
-        common = {"at": reading.seen.at, "problem": reading.problem, "search": "", "root": self._root}
+        reading, pages = self._reading, tuple(PAGES) if self._past else ()
+        common = {
+            "at": reading.seen.at,
+            "problem": reading.problem,
+            "search": "",
+            "root": self._root,
+            "pages": pages,
+        }
         text = self._templates.get_template(template).render({**common, **values})
         return web.Response(text=text, status=status, content_type="text/html")
 
@@ -182,9 +225,9 @@ def _is_same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode(errors="surrogateescape"), wanted.encode())
 
 
-async def serve(reading: Reading, port: int, tell: Callable[[str], None]) -> None:
+async def serve(reading: Reading, port: int, tell: Callable[[str], None], past: Past | None = None) -> None:
     """Serve the page until cancelled; `tell` is called in a thread with its address once it answers."""
-    page = Page(reading)
+    page = Page(reading, past)
     runner = web.AppRunner(
         page.application(),
         access_log=None,
@@ -204,9 +247,11 @@ async def serve(reading: Reading, port: int, tell: Callable[[str], None]) -> Non
         await runner.cleanup()
 
 
-async def serve_until_interrupted(reading: Reading, port: int, tell: Callable[[str], None]) -> None:
+async def serve_until_interrupted(
+    reading: Reading, port: int, tell: Callable[[str], None], past: Past | None = None
+) -> None:
     """As `serve`, until Ctrl-C or SIGTERM."""
-    serving = asyncio.ensure_future(serve(reading, port, tell))
+    serving = asyncio.ensure_future(serve(reading, port, tell, past))
     for each in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(each, serving.cancel)
     with suppress(asyncio.CancelledError):

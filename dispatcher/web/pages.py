@@ -54,7 +54,6 @@ class QueuePage(Struct, frozen=True):
 class AppWrapperPage(Struct, frozen=True):
     """One AppWrapper: why it waits or what it does, and all that its status has."""
 
-    key: str
     state: str
     explanation: Document
     details: str
@@ -75,7 +74,7 @@ def queue_page(seen: Seen, search: str) -> QueuePage:
 def appwrapper_page(seen: Seen, status: AppWrapperStatus) -> AppWrapperPage:
     """The page of one AppWrapper."""
     details = StatusDescription(status.appwrapper, seen.at).as_text(None)
-    return AppWrapperPage(status.key, str(status.phase or "not seen"), of_status(status), details)
+    return AppWrapperPage(str(status.phase or "not seen"), of_status(status), details)
 
 
 def similar(seen: Seen, name: str) -> list[tuple[str, str]]:

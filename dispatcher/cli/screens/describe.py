@@ -129,17 +129,20 @@ def logs_of(job: Row) -> str:
     return log_command(namespace, name, failure) if failure else f"kubectl aw logs {name} -n {namespace}"
 
 
-def _block(description: Description, width: int | None) -> str:
-    facts = [
+def facts_of(description: Description) -> list[tuple[str, str]]:
+    """What is known of an AppWrapper beside its attempts and events: headings and texts, which may be empty."""
+    states = ", ".join(f"{row['state']} {span(float(str(row['seconds'])))}" for row in description.states)
+    return [
         *_facts(_FACTS, description.job),
         ("Holds", holds(description.job, description.holding)),
         ("Growth", _growth(description)),
         *(_facts(_FACTS_OF_WAITING, description.waiting) if description.waiting else ()),
+        ("In states", states),
     ]
-    states = ", ".join(f"{row['state']} {span(float(str(row['seconds'])))}" for row in description.states)
-    return block(
-        f"{description.job['namespace']}/{description.job['name']}", [*facts, ("In states", states)], width
-    )
+
+
+def _block(description: Description, width: int | None) -> str:
+    return block(f"{description.job['namespace']}/{description.job['name']}", facts_of(description), width)
 
 
 def _growth(description: Description) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -14,8 +14,11 @@ import aiohttp
 import pytest
 
 from dispatcher.cli.options import HubOptions
+from dispatcher.errors import CommandFailed
+from dispatcher.store.readers.reports import Description, Filter, Report, Window
 from dispatcher.web.loopback import HEADERS, serve
 from dispatcher.web.pages import MOST_ROWS, queue_page
+from dispatcher.web.past import Past
 from dispatcher.web.reading import FRESH_SECONDS, Reading, Seen
 from tests.unit.workers import running
 
@@ -42,6 +45,9 @@ SAFE_TAGS = {
     *("h1", "h2", "div", "p", "span", "strong", "time", "code", "pre", "a", "ul", "li"),
     *("table", "thead", "tbody", "tr", "th", "td"),
 }
+
+OF_PICTURES = {"figure", "figcaption", "svg", "g", "rect", "ol", "dl", "dt", "dd"}
+OF_FORMS = {"select", "option", "button"}
 
 
 def appwrapper(name: str, namespace: str = "team-a", position: int = 1, **waiting: Any) -> Json:  # noqa: ANN401
@@ -120,6 +126,74 @@ class Browser:
 
 def new_client() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))  # of an address that is no name
+
+
+class Remembered(Past):
+    """A database that a test gives: one AppWrapper in history, and a page of it."""
+
+    def __init__(self) -> None:
+        super().__init__("postgresql://nobody@localhost/none")
+        self.problem = ""
+
+    def jobs(self, window: Window, of: Filter) -> Report:
+        self._answer()
+        columns = (
+            *("namespace", "name", "user_name", "submitted_at", "state", "outcome", "reason", "last_cluster"),
+            *("wait_s", "run_s", "gpu", "gpu_h"),
+        )
+        times = (1.0, 2.0, 4, 8.0)
+        row = (
+            "team-a",
+            HOSTILE,
+            of.user or HOSTILE,
+            window.since,
+            "Deleted",
+            HOSTILE,
+            HOSTILE,
+            HOSTILE,
+            *times,
+        )
+        return Report(columns, (row,), at=NOW)
+
+    def story(self, namespace: str, name: str) -> Description | None:
+        self._answer()
+        if (namespace, name) != ("team-a", "gone"):
+            return None
+        columns = ("at", "cause", "to_phase", "reason", "message", "cluster", "attempt", "seconds_in_state")
+        timeline = Report(
+            columns,
+            (
+                (NOW, "submitted", "Queued", None, None, "", 0, 60.0),
+                (NOW + timedelta(minutes=1), HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, 1, 60.0),
+            ),
+        )
+        return Description(Words(), None, None, Report((), ()), Report((), ()), timeline)
+
+    def _answer(self) -> None:
+        if self.problem:
+            raise CommandFailed(self.problem)
+
+
+class Words(dict[str, Any]):
+    """A row that has a hostile word in each column of text."""
+
+    def __missing__(self, column: str) -> object:
+        return None if column.endswith(("_s", "_h", "_at")) else HOSTILE
+
+
+@pytest.fixture
+def past() -> Remembered:
+    return Remembered()
+
+
+@pytest.fixture
+async def with_history(told: Told, past: Remembered) -> AsyncIterator[Browser]:
+    """A browser of a page that has a database."""
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    async with running(serve(told, 0, address.set_result, past)), new_client() as client:
+        found = Browser(client, await address)
+        await found.open()
+        yield found
 
 
 @pytest.fixture
@@ -345,3 +419,48 @@ def test_hub_is_asked_at_most_once_in_a_while_and_an_old_answer_stays() -> None:
     assert (reading.look(), reading.problem) == (first, "the hub does not answer")
     clock[0] += FRESH_SECONDS
     assert (reading.look(), reading.problem) == (second, "")
+
+
+async def test_pages_of_history_are_there_with_a_database_alone(
+    browser: Browser, with_history: Browser
+) -> None:
+    await browser.open()
+    status, text = await browser.page("/history")
+    assert (status, "/history" in text) == (404, False)
+    status, text = await with_history.page("/history?since=24h&user=ada")
+    assert status == 200
+    assert 'name="user" value="ada"' in text
+    assert f'<a href="{with_history.root}/usage">Usage</a>' in text
+
+
+async def test_appwrapper_that_is_gone_from_the_hub_is_shown_from_history(with_history: Browser) -> None:
+    status, text = await with_history.page("/appwrapper/team-a/gone")
+    assert (status, "no longer on the hub" in text, "<svg" in text) == (200, True, True)
+    status, text = await with_history.page("/appwrapper/team-a/train")
+    assert (status, "waits: InsufficientResources" in text) == (200, True)
+    assert (await with_history.page("/appwrapper/team-a/none"))[0] == 404
+
+
+async def test_words_of_history_are_text(with_history: Browser) -> None:
+    for path in ("/appwrapper/team-a/gone", "/history", f"/history?user={quote(HOSTILE)}"):
+        _, text = await with_history.page(path)
+        tags = Tags()
+        tags.feed(text)
+        assert tags.tags <= SAFE_TAGS | OF_PICTURES | OF_FORMS
+        assert not [each for each in tags.attributes if each.startswith("on") or each == "style"]
+
+
+async def test_database_that_does_not_answer_leaves_the_pages_of_the_hub(
+    with_history: Browser, past: Remembered
+) -> None:
+    past.problem = "the database did not answer: refused"
+    status, text = await with_history.page("/appwrapper/team-a/train")
+    assert (status, past.problem in text, "waits: InsufficientResources" in text) == (200, True, True)
+    status, text = await with_history.page("/history")
+    assert (status, past.problem in text) == (503, True)
+
+
+@pytest.mark.parametrize("query", ["since=yesterday", "since=1h&until=2h", "outcome=<script>"])
+async def test_address_that_cannot_be_read_is_said(with_history: Browser, query: str) -> None:
+    status, text = await with_history.page(f"/history?{query}")
+    assert (status, "cannot be read" in text, "<script>" in text) == (400, True, False)

@@ -1,0 +1,76 @@
+"""The pages about the past over a real database: what they say is what the commands say."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.errors import CommandFailed
+from dispatcher.web.history import PAGES, Asked, ReportPage, story_of
+from dispatcher.web.past import Past
+from tests.postgres.cli.conftest import Lived
+from tests.postgres.cli.lives import Lives
+
+
+@pytest.fixture
+def past(lived: Lived, monkeypatch: pytest.MonkeyPatch) -> Past:
+    monkeypatch.delenv("DISPATCHER_DATABASE_TLS", raising=False)
+    return Past(lived.url)
+
+
+@pytest.fixture
+def lives(lived: Lived) -> Lives:
+    return lived.lives
+
+
+def column(page: ReportPage, heading: str) -> list[str]:
+    index = [each.text for each in page.table.headings].index(heading)
+    return [row[index].text for row in page.table.rows]
+
+
+def test_history_has_the_appwrappers_of_the_window_and_leads_to_each(past: Past) -> None:
+    page = PAGES["history"](past, Asked(since="30d"))
+    assert column(page, "NAME") == ["team-a/train", "team-b/probe", "team-a/train"]
+    assert column(page, "OUTCOME") == ["", "failed", "completed"]
+    assert {cell.key for row in page.table.rows for cell in row if cell.key} == {
+        ("team-a", "train"),
+        ("team-b", "probe"),
+    }
+    assert column(PAGES["history"](past, Asked(since="30d", outcome="failed")), "NAME") == ["team-b/probe"]
+    assert not PAGES["history"](past, Asked(since="30d", user="nobody")).table.rows
+
+
+def test_usage_adds_up_by_the_key_that_is_asked_for(past: Past) -> None:
+    page = PAGES["usage"](past, Asked(since="30d", by="user"))
+    assert dict(zip(column(page, "USER"), column(page, "GPU-H"), strict=True))["alice"] == "4"
+    assert [each.is_number for each in page.table.headings][:2] == [False, True]
+
+
+def test_waits_has_those_that_still_wait(past: Past) -> None:
+    page = PAGES["waits"](past, Asked(since="30d", queue="night"))
+    assert column(page, "STILL WAITING") == ["1"]
+
+
+def test_life_of_an_appwrapper_is_drawn_from_its_events(past: Past, lives: Lives) -> None:
+    found = past.story("team-b", "probe")
+    assert found is not None
+    story = story_of(found)
+    assert story.life is not None
+    assert [lane.label for lane in story.life.lanes] == ["queue", "attempt 1 hub"]
+    assert [bar.state for bar in story.life.lanes[1].bars] == [
+        "Dispatching",
+        "Dispatched",
+        "Running",
+        "Failing",
+    ]
+    assert story.life.lanes[1].lost is not None
+    assert (story.life.first, story.life.last) == (lives.told(10), lives.told(45))
+    assert dict(story.facts)["Outcome"] == "failed"
+
+
+def test_name_that_there_never_was_has_no_story(past: Past) -> None:
+    assert past.story("team-a", "none") is None
+
+
+def test_account_that_the_database_refuses_is_told_whom_to_ask(stranger_url: str) -> None:
+    with pytest.raises(CommandFailed, match="only it has history: ask its operator for a role"):
+        PAGES["usage"](Past(stranger_url), Asked())
