@@ -12,7 +12,7 @@ import itertools
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -49,6 +49,9 @@ BOUND_SECONDS: Final = 1.0
 SECONDS_BETWEEN_TURNS: Final = 0.05
 """Between what the bare controller writes twice and the next such; else it would keep the API server busy itself."""
 CANARY: Final = re.compile(rb'"name":"(canary-\d+)"')
+MOST_BEFORE_A_NAME: Final = 2**16
+"""Only so many bytes of a line are searched for a name: the line of a canary is shorter."""
+EVERYWHERE: Final = "/apis/workload.codeflare.dev/v1beta1/appwrappers"
 BARE: Final = "bare"
 """The AppWrapper that the bare controller serves."""
 DISPATCHED: Final = b'"event": "dispatched"'
@@ -201,36 +204,50 @@ class Bare:
         self._world = world
         self._seen: dict[str, asyncio.Event] = {}
         self._dispatched: dict[str, asyncio.Event] = {}
-        self.told: dict[str, datetime] = {}
-        """When the API server told of each canary."""
+        self._heard: dict[str, asyncio.Event] = {}
+        self._told: dict[str, datetime] = {}
 
     async def run(self) -> None:
-        """Watch the AppWrappers beside the canaries until cancelled; a watch that ends is begun anew."""
-        while True:
-            with suppress(errors.ClusterError):
-                await self._watch()
-            await asyncio.sleep(0.1)
+        """Watch the AppWrappers beside the canaries, and all, until cancelled; a watch that ends is begun anew."""
+        own = self._world.path("AppWrapper")
+        async with asyncio.TaskGroup() as watches:
+            watches.create_task(self._watch(own, self._serve_or_see))
+            watches.create_task(self._watch(EVERYWHERE, self._hear))
 
-    async def _watch(self) -> None:
+    async def _watch(self, path: str, look: Callable[[bytes], None]) -> None:
         """Without a resource version a watch begins with what there is."""
         query = {"watch": "true", "timeoutSeconds": "7200"}
-        path = self._world.path(
-            "AppWrapper"
-        )  # without those of the tenant, which may be too large for a line
-        async for line in self._world.client.watch(path, query, idle_timeout=7200):
-            for asked_or_written in PATCHED.findall(line):
-                self._event(self._seen, asked_or_written.decode()).set()
-            if not (found := CANARY.search(line)):
-                continue
+        while True:
+            with suppress(errors.ClusterError):
+                async for line in self._world.client.watch(path, query, idle_timeout=7200):
+                    look(line)
+            await asyncio.sleep(0.1)
+
+    def _serve_or_see(self, line: bytes) -> None:
+        for asked_or_written in PATCHED.findall(line):
+            self._event(self._seen, asked_or_written.decode()).set()
+        found = CANARY.search(line)
+        if found and _is_dispatched(orjson.loads(line)["object"]):
+            self._event(self._dispatched, found[1].decode()).set()
+
+    def _hear(self, line: bytes) -> None:
+        """Such a watch is told of a canary as the dispatcher's is: after all that the tenant did before."""
+        found = CANARY.search(line, 0, MOST_BEFORE_A_NAME)
+        if found and f'"namespace":"{self._world.namespace}"'.encode() in line:
             name = found[1].decode()
-            self.told.setdefault(name, datetime.now(UTC))
-            if _is_dispatched(orjson.loads(line)["object"]):
-                self._event(self._dispatched, name).set()
+            self._told.setdefault(name, datetime.now(UTC))
+            self._event(self._heard, name).set()
 
     async def until_dispatched(self, name: str) -> None:
         """Return once the status of a canary says so; what follows is said at most once a second."""
         async with asyncio.timeout(60):
             await self._event(self._dispatched, name).wait()
+
+    async def told(self, name: str) -> datetime:
+        """When the API server told a watch of all namespaces of a canary, which may be after it was dispatched."""
+        async with asyncio.timeout(60):
+            await self._event(self._heard, name).wait()
+        return self._told[name]
 
     async def longest_service(self, name: str, until: asyncio.Future[float]) -> float:
         """The seconds that it took at most, begun again and again until then; also if it is not done yet."""
@@ -273,7 +290,7 @@ class Wait:
 
     canary: str
     told_at: datetime
-    """When the API server told a watch of it, as it tells the dispatcher's."""
+    """When the API server told a watch of all namespaces of it, such as the dispatcher's."""
     seen: float
     """From the request to create it until a watch tells that it is dispatched."""
     served: float
@@ -297,7 +314,7 @@ async def wait_of_canary(world: World, bare: Bare, number: int) -> Wait:
     dispatched = asyncio.ensure_future(be_dispatched())
     served = await bare.longest_service(name, dispatched)
     await world.delete(name)
-    return Wait(name, bare.told[name], await dispatched, served)
+    return Wait(name, await bare.told(name), await dispatched, served)
 
 
 async def waits_beside(
