@@ -114,7 +114,7 @@ test-image: control-plane ## Build the image and have it dispatch the example; t
 	DISPATCHER_TEST_POSTGRES_IMAGE=$(POSTGRES_IMAGE) CI=1 $(BIN)/pytest $(CONTAINER_TESTS)
 
 .PHONY: demo
-demo: $(READY) ## Two gangs, GPUs for one: watch the second wait and go (cold: about eight minutes)
+demo: $(READY) ## Two gangs, GPUs for one: watch the second wait and go (cold: about eleven minutes)
 	@$(BIN)/python -m testbed.demo
 
 .PHONY: demo-hub

@@ -28,7 +28,7 @@ Every cluster is etcd, kube-apiserver, kube-controller-manager and kube-schedule
 exist only in the API, and KWOK plays their kubelets: pods are bound, become Running, finish and
 fail as their annotations say (testbed/stages/README.md), and no container is ever run.
 
-The first run compiles all this from source with Go: about five minutes on two cores, and 5 GB in
+The first run compiles all this from source with Go: about ten minutes on two cores, and 5 GB in
 ~/.cache/appwrapper-dispatcher. If there is no Go 1.26, one is installed there too.
 """
 

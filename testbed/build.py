@@ -179,7 +179,7 @@ class Toolchain:
 
 
 def ensure(say: Say | None = None, release: Release | None = None) -> Binaries:
-    """The binaries, built first if necessary: about five minutes on two cores, once.
+    """The binaries, built first if necessary: about ten minutes on two cores, once.
 
     Without a release, that of `DISPATCHER_TEST_KUBERNETES`. Raises `BuildFailed`. `say` gets each change of progress;
     by default it goes to stderr.
