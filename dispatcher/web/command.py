@@ -40,13 +40,15 @@ def web(namespace: str, port: int, no_open: bool, at: HubOptions, database_url: 
     """Show the queue and why each AppWrapper waits in a browser.
 
     The page is served to this machine alone, until Ctrl-C. It shows what the kubeconfig may list: all AppWrappers, or
-    those of one namespace. The printed address has a token that works once: the browser that opens it may stay.
+    those of one namespace, and the GPUs of each node by gang. The printed address has a token that works once: the
+    browser that opens it may stay.
 
     With a database it has history, too: the attempts of each AppWrapper, usage, and waits.
     """
     import webbrowser
 
-    from dispatcher.web.loopback import serve_until_interrupted
+    from dispatcher.web.loopback import Sources, serve_until_interrupted
+    from dispatcher.web.node_reading import NodeReading
     from dispatcher.web.past import Past
     from dispatcher.web.reading import Reading
 
@@ -65,7 +67,8 @@ def web(namespace: str, port: int, no_open: bool, at: HubOptions, database_url: 
                 enter.write_text(f'<meta http-equiv="refresh" content="0; url={address}">\n')
                 webbrowser.open(enter.as_uri())
 
-        run_coroutine(serve_until_interrupted(reading, port, tell, past))
+        sources = Sources(reading, NodeReading(at, namespace), past)
+        run_coroutine(serve_until_interrupted(sources, port, tell))
 
 
 def _has_screen() -> bool:

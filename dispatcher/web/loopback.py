@@ -23,10 +23,13 @@ from urllib.parse import urlencode
 
 import jinja2
 from aiohttp import web
+from msgspec import Struct
 
 from dispatcher.cli.command_line import NotWritten
 from dispatcher.errors import CommandFailed
 from dispatcher.web.history import PAGES, Asked, ReportPage, Story, story_of
+from dispatcher.web.gpu_map import POD_SIZES, map_page
+from dispatcher.web.node_reading import NodeReading
 from dispatcher.web.pages import appwrapper_page, queue_page, similar
 from dispatcher.web.past import Past
 from dispatcher.web.reading import Reading
@@ -64,12 +67,21 @@ _SILENT.addHandler(logging.NullHandler())
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+class Sources(Struct, frozen=True):
+    """What the pages read: the hub, and the database if there is one."""
+
+    appwrappers: Reading
+    nodes: NodeReading
+    past: Past | None = None
+
+
 class Page:
     """Answers the requests of one browser."""
 
-    def __init__(self, reading: Reading, past: Past | None = None) -> None:
-        self._reading = reading
-        self._past = past
+    def __init__(self, sources: Sources) -> None:
+        self._reading = sources.appwrappers
+        self._nodes = sources.nodes
+        self._past = sources.past
         self._token = secrets.token_urlsafe(32)
         self._session = secrets.token_urlsafe(32)
         self._root = f"/{secrets.token_urlsafe(32)}"
@@ -88,6 +100,7 @@ class Page:
         application.add_routes(
             [
                 web.get(f"{self._root}/queue", self._queue),
+                web.get(f"{self._root}/map", self._map),
                 web.get(f"{self._root}/appwrapper/{{namespace}}/{{name}}", self._appwrapper),
                 web.get(f"{self._root}/style.css", self._style),
                 *(self._routes_of(self._past) if self._past else ()),
@@ -202,6 +215,14 @@ class Page:
             return self._told(503, "The database does not answer this page", f"{error}.")
         return self._shown("report.html", {"page": found, "asked": asked})
 
+    async def _map(self, request: web.Request) -> web.StreamResponse:
+        search = request.query.get("q", "").strip()
+        nodes = await asyncio.to_thread(self._nodes.look)
+        seen = await asyncio.to_thread(self._reading.look)
+        page = await asyncio.to_thread(map_page, nodes, seen.appwrappers, search)
+        values = {"page": page, "sizes": POD_SIZES, "at": nodes.at, "problem": self._nodes.problem}
+        return self._shown("map.html", values)
+
     async def _style(self, _request: web.Request) -> web.StreamResponse:
         return web.FileResponse(_HERE / "static" / "style.css")
 
@@ -224,10 +245,12 @@ class Page:
 def _is_same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode(errors="surrogateescape"), wanted.encode())
 
-
-async def serve(reading: Reading, port: int, tell: Callable[[str], None], past: Past | None = None) -> None:
     """Serve the page until cancelled; `tell` is called in a thread with its address once it answers."""
-    page = Page(reading, past)
+
+
+async def serve(sources: Sources, port: int, tell: Callable[[str], None]) -> None:
+    """Serve the page until cancelled; `tell` is called in a thread with its address once it answers."""
+    page = Page(sources)
     runner = web.AppRunner(
         page.application(),
         access_log=None,
@@ -247,11 +270,9 @@ async def serve(reading: Reading, port: int, tell: Callable[[str], None], past: 
         await runner.cleanup()
 
 
-async def serve_until_interrupted(
-    reading: Reading, port: int, tell: Callable[[str], None], past: Past | None = None
-) -> None:
+async def serve_until_interrupted(sources: Sources, port: int, tell: Callable[[str], None]) -> None:
     """As `serve`, until Ctrl-C or SIGTERM."""
-    serving = asyncio.ensure_future(serve(reading, port, tell, past))
+    serving = asyncio.ensure_future(serve(sources, port, tell))
     for each in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(each, serving.cancel)
     with suppress(asyncio.CancelledError):

@@ -5,7 +5,6 @@ A reading costs what `kubectl get appwrappers` costs, at most once in `FRESH_SEC
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from dispatcher.cli.query import on_hub
 from dispatcher.cli.screens.appwrapper_status import AppWrapperStatus
 from dispatcher.errors import CommandFailed, Forbidden
 from dispatcher.text import mapping_of
+from dispatcher.web.look import Look
 
 Json = dict[str, Any]
 
@@ -43,8 +43,8 @@ class Seen(Struct, frozen=True):
 NOTHING: Final = Seen(datetime.min.replace(tzinfo=UTC), "")
 
 
-class Reading:
-    """Reads the hub; may be asked by several threads.
+class Reading(Look[Seen]):
+    """Reads the AppWrappers of the hub.
 
     With a `namespace` that one alone is read. Without, all are, or that of the kubeconfig if all may not be listed: the
     first look decides.
@@ -57,40 +57,10 @@ class Reading:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(NOTHING, FRESH_SECONDS, monotonic)
         self._at = at
         self._namespace = namespace
         self._now = now
-        self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._fresh_until = 0.0
-        self.seen = NOTHING
-        self.problem = ""
-        """Why the last look failed, in a sentence; empty if it did not. What was seen before stays."""
-
-    def begin(self) -> None:
-        """Look for the first time. Raises `CommandFailed`, of which `TryAgain` means that the hub does not answer."""
-        with self._lock:
-            self._renew()
-
-    def look(self) -> Seen:
-        """What there is, or was at the last look that the hub answered."""
-        with self._lock:
-            if self._monotonic() >= self._fresh_until:
-                try:
-                    self._renew()
-                except CommandFailed as error:
-                    self.problem = str(error)
-            return self.seen
-
-    def _renew(self) -> None:
-        try:
-            self.seen, self.problem = self._read(), ""
-        except CommandFailed:
-            raise
-        except Exception as error:  # what the hub answers must not take the page away
-            raise CommandFailed(f"the answer of the hub cannot be read ({type(error).__name__})") from error
-        finally:
-            self._fresh_until = self._monotonic() + FRESH_SECONDS
 
     def _read(self) -> Seen:
         with on_hub(self._at) as hub:

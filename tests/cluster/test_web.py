@@ -1,4 +1,4 @@
-"""`kubectl aw web` on a real hub: the page of a user who may only list AppWrappers says why a gang waits."""
+"""`kubectl aw web` on a real hub: why a gang waits for a user who may only list AppWrappers, and the GPU map."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from html import unescape
 from pathlib import Path
 
 import aiohttp
 
-from tests.cluster.manifests import appwrapper, item, job
+from tests.cluster.manifests import appwrapper, changed, item, job, pod
 from tests.cluster.world import World
 
 CHECKOUT = Path(__file__).parents[2]
@@ -22,6 +23,7 @@ LISTS = {
     "resources": ["appwrappers"],
     "verbs": ["list"],
 }
+LISTS_NODES = {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]}
 
 
 @asynccontextmanager
@@ -45,6 +47,24 @@ async def page(kubeconfig: Path) -> AsyncIterator[str]:
         assert await process.wait() == 0
 
 
+@asynccontextmanager
+async def browser_of(kubeconfig: Path) -> AsyncIterator[Callable[[str], Awaitable[str]]]:
+    """Reads pages in a browser that has opened the printed address."""
+    jar = aiohttp.CookieJar(unsafe=True)  # of an address that is no name
+    async with page(kubeconfig) as address, aiohttp.ClientSession(cookie_jar=jar) as client:
+        async with client.get(address) as response:
+            entered = re.search(r'content="0; url=(/[\w-]+)/queue"', await response.text())
+        assert entered is not None
+
+        async def read(path: str) -> str:
+            url = response.url.with_path(f"{entered[1]}/{path}").with_query(None)
+            async with client.get(url) as found:
+                assert found.status == 200
+                return await found.text()
+
+        yield read
+
+
 async def test_page_says_why_a_gang_waits_as_its_status_does(world: World) -> None:
     await world.start_dispatcher()
     await world.create_until("Backoff", appwrapper("large", item(job("large", 2, cpu="60"))))
@@ -52,18 +72,33 @@ async def test_page_says_why_a_gang_waits_as_its_status_does(world: World) -> No
         world.plane.service_account_kubeconfig, world.namespace, "reader", [LISTS]
     )
     key = f"{world.namespace}/large"
-    jar = aiohttp.CookieJar(unsafe=True)  # of an address that is no name
-    async with page(reader) as address, aiohttp.ClientSession(cookie_jar=jar) as browser:
-        async with browser.get(address) as response:
-            entered = re.search(r'content="0; url=(/[\w-]+)/queue"', await response.text())
-        assert entered is not None
-        async with browser.get(response.url.with_path(f"{entered[1]}/queue").with_query(None)) as response:
-            assert f">{key}</a>" in await response.text()
-        async with browser.get(response.url.with_path(f"{entered[1]}/appwrapper/{key}")) as response:
-            text = await response.text()
+    async with browser_of(reader) as read:
+        assert f">{key}</a>" in await read("queue")
+        text = await read(f"appwrapper/{key}")
+        assert "The nodes of hub cannot be seen: nodes is forbidden" in unescape(await read("map"))
     found = await world.get("AppWrapper", "large")
     assert found is not None
     waiting = found["status"]["waiting"]
     assert f"{key} " in text
     assert waiting["reason"] in text
     assert waiting["message"].split(";")[0] in text
+
+
+async def test_map_shows_the_gpu_of_a_running_gang_on_its_node(world: World) -> None:
+    await world.start_dispatcher()
+    gpu = {"nvidia.com/gpu": "1"}
+    alone = changed(pod("alone", gpu), "spec.containers.0.resources.limits", gpu)
+    await world.create_until("Running", appwrapper("alone", item(alone)))
+    running = await world.get("Pod", "alone")
+    assert running is not None
+    looker = await asyncio.to_thread(
+        world.plane.service_account_kubeconfig, world.namespace, "looker", [LISTS, LISTS_NODES]
+    )
+    key = f"{world.namespace}/alone"
+    async with browser_of(looker) as read:
+        text = await read("map")
+        assert f'/appwrapper/{key}">{key}</a> 1' in text
+        assert f"<title>{running['spec']['nodeName']}, Ready: {key} 1</title>" in text
+        assert re.findall(rf'<tr><th scope="row">(.*?)</th>.*<td>{key} 1</td>', text) == [
+            running["spec"]["nodeName"]
+        ]

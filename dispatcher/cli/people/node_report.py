@@ -54,6 +54,30 @@ class SeenNode(Struct, frozen=True):
     by_gang: dict[str, Resources]
     without_appwrapper: tuple[str, ...]
 
+    @property
+    def free_gpus(self) -> int | None:
+        """GPUs that no pod requests, below 0 if pods request more than there are; None if unknown."""
+        return None if self.free is None else gpus(self.free)
+
+    def gpus_by_holder(self) -> list[tuple[str, int]]:
+        """The GPUs of each gang, the largest first; pods without an AppWrapper last, and only if they have GPUs.
+
+        Then `unknown` with the GPUs of the node that may be held by pods that cannot be seen.
+        """
+        held = {key: gpus(each) for key, each in self.by_gang.items()}
+        without = held.pop(NO_APPWRAPPER, 0)
+        unseen = gpus(self.allocatable) - sum(held.values()) - without if self.free is None else 0
+        found = [
+            *sorted(held.items(), key=lambda each: (-each[1], each[0])),
+            (NO_APPWRAPPER, without),
+            (UNKNOWN, unseen),
+        ]
+        return [(key, count) for key, count in found if count > 0]
+
+    def holders(self) -> list[str]:
+        """The same in words."""
+        return [key if key == UNKNOWN else f"{key} {count}" for key, count in self.gpus_by_holder()]
+
 
 class NodeReport(Struct, frozen=True):
     """The nodes of all clusters that the kubeconfig leads to."""
@@ -157,16 +181,21 @@ def _nodes(
         raw = list(client.items("/api/v1/nodes", query))
     except errors.ClusterError as error:
         return [], [f"The nodes of {cluster} cannot be seen: {error}"]
-    live = {"fieldSelector": LIVE}
-    sentences: list[str] = []
     try:
-        pods = pods_of(client.items("/api/v1/pods", live))
+        pods, sentences = _pods(client, cluster, namespace)
+    except errors.ClusterError as error:
+        pods, sentences = [], [f"The pods in {cluster} cannot be seen: {error}"]
+    return seen_nodes(cluster, raw, pods, owners, all_pods=not sentences), sentences
+
+
+def _pods(client: UserClient, cluster: str, namespace: str) -> tuple[list[BoundPod], list[str]]:
+    """The live pods of all namespaces, else those of one, with a sentence that says so."""
+    live = {"fieldSelector": LIVE}
+    try:
+        return pods_of(client.items("/api/v1/pods", live)), []
     except errors.Forbidden:
         pods = pods_of(client.items(paths.collection("v1", "pods", namespace), live))
-        sentences = [
-            f"Pods of other namespaces than {namespace} cannot be seen in {cluster}: FREE is unknown."
-        ]
-    return seen_nodes(cluster, raw, pods, owners, all_pods=not sentences), sentences
+    return pods, [f"Pods of other namespaces than {namespace} cannot be seen in {cluster}: FREE is unknown."]
 
 
 def _state(spec: Json, status: Json) -> str:
@@ -196,31 +225,10 @@ def _cells(node: SeenNode) -> tuple[str, ...]:
         node.cluster,
         node.state,
         str(gpus(node.allocatable)),
-        UNKNOWN if node.free is None else str(gpus(node.free)),
-        ", ".join(_holders(node)),
+        UNKNOWN if node.free_gpus is None else str(node.free_gpus),
+        ", ".join(node.holders()),
         ", ".join(node.taints),
     )
-
-
-def _holders(node: SeenNode) -> list[str]:
-    """Each gang that has GPUs, the largest first; pods without an AppWrapper last, and only if they have GPUs.
-
-    Then `unknown`, if GPUs of the node may be held by pods that cannot be seen.
-    """
-    of_gangs = {key: gpus(each) for key, each in node.by_gang.items() if key != NO_APPWRAPPER}
-    shown = [
-        f"{key} {count}"
-        for key, count in sorted(of_gangs.items(), key=lambda each: (-each[1], each[0]))
-        if count
-    ]
-    without = gpus(node.by_gang.get(NO_APPWRAPPER, Resources()))
-    seen = sum(map(gpus, node.by_gang.values()))
-    may_be_held = node.free is None and seen < gpus(node.allocatable)
-    return [
-        *shown,
-        *([f"{NO_APPWRAPPER} {without}"] if without else []),
-        *([UNKNOWN] if may_be_held else []),
-    ]
 
 
 def _more(node: SeenNode) -> tuple[str, ...]:
@@ -241,7 +249,7 @@ def _value(node: SeenNode) -> dict[str, Any]:
         "taints": list(node.taints),
         "gpus": {
             "allocatable": gpus(node.allocatable),
-            "free": None if node.free is None else gpus(node.free),
+            "free": node.free_gpus,
             "withoutAppWrapper": gpus(node.by_gang.get(NO_APPWRAPPER, Resources())),
         },
         "allocatable": dict(node.allocatable),

@@ -16,7 +16,8 @@ import pytest
 from dispatcher.cli.options import HubOptions
 from dispatcher.errors import CommandFailed
 from dispatcher.store.readers.reports import Description, Filter, Report, Window
-from dispatcher.web.loopback import HEADERS, serve
+from dispatcher.web.loopback import HEADERS, Sources, serve
+from dispatcher.web.node_reading import NodeReading, SeenNodes
 from dispatcher.web.pages import MOST_ROWS, queue_page
 from dispatcher.web.past import Past
 from dispatcher.web.reading import FRESH_SECONDS, Reading, Seen
@@ -43,7 +44,8 @@ SAFE_TAGS = {
         "input",
     ),
     *("h1", "h2", "div", "p", "span", "strong", "time", "code", "pre", "a", "ul", "li"),
-    *("table", "thead", "tbody", "tr", "th", "td"),
+    *("table", "caption", "thead", "tbody", "tr", "th", "td", "details", "summary"),
+    *("svg", "defs", "pattern", "path", "circle", "rect"),
 }
 
 OF_PICTURES = {"figure", "figcaption", "svg", "g", "rect", "ol", "dl", "dt", "dd"}
@@ -95,6 +97,17 @@ class Told(Reading):
         self.seen = seen
 
     def look(self) -> Seen:
+        return self.seen
+
+
+class ToldNodes(NodeReading):
+    """A reading of nodes that a test gives."""
+
+    def __init__(self, seen: SeenNodes) -> None:
+        super().__init__(HubOptions())
+        self.seen = seen
+
+    def look(self) -> SeenNodes:
         return self.seen
 
 
@@ -187,10 +200,10 @@ def past() -> Remembered:
 
 
 @pytest.fixture
-async def with_history(told: Told, past: Remembered) -> AsyncIterator[Browser]:
+async def with_history(told: Told, nodes: ToldNodes, past: Remembered) -> AsyncIterator[Browser]:
     """A browser of a page that has a database."""
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    async with running(serve(told, 0, address.set_result, past)), new_client() as client:
+    async with running(serve(Sources(told, nodes, past), 0, address.set_result)), new_client() as client:
         found = Browser(client, await address)
         await found.open()
         yield found
@@ -204,9 +217,14 @@ async def told() -> Told:
 
 
 @pytest.fixture
-async def browser(told: Told) -> AsyncIterator[Browser]:
+async def nodes() -> ToldNodes:
+    return ToldNodes(SeenNodes())
+
+
+@pytest.fixture
+async def browser(told: Told, nodes: ToldNodes) -> AsyncIterator[Browser]:
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    async with running(serve(told, 0, address.set_result)), new_client() as client:
+    async with running(serve(Sources(told, nodes), 0, address.set_result)), new_client() as client:
         yield Browser(client, await address)
 
 
