@@ -187,24 +187,44 @@ class Traits:
             remember(self._exclusions, _MOST_EXCLUSIONS, constraints, known)
         return known
 
+    def why_excluded(self, pod_sets: Sequence[PodSet]) -> dict[str, str]:
+        """The nodes that no pod of these sets may use, by name, each with the reason, as `exclusions` counts them.
+
+        Costs O(nodes x reasons), and nothing is kept.
+        """
+        found = dict[str, str]()
+        for reason, nodes in self._excluded(pod_sets or (PLAIN,)):
+            names = (node.name for row in np.flatnonzero(nodes) if (node := self.nodes[row]) is not None)
+            found.update(dict.fromkeys(names, reason))
+        return found
+
     def _count_excluded(self, pod_sets: Sequence[PodSet]) -> Iterator[tuple[str, int]]:
-        unusable = Counter(node.ready for node in self.nodes if node is not None and not node.usable)
-        for is_ready, count in unusable.items():
-            yield ("cordoned" if is_ready else "not ready"), count
+        for reason, nodes in self._excluded(pod_sets):
+            if count := int(nodes.sum()):
+                yield reason, count
+
+    def _excluded(self, pod_sets: Sequence[PodSet]) -> Iterator[tuple[str, Mask]]:
+        """The nodes that no pod of these sets may use, by the reason; each node once."""
+        ready = np.fromiter(
+            (node is not None and node.ready for node in self.nodes), np.bool_, len(self.nodes)
+        )
+        unusable = self._there() & ~self.usable()
+        yield "cordoned", unusable & ready
+        yield "not ready", unusable & ~ready
         excluded = self.usable() & ~reduce(or_, map(self.usable_by, pod_sets))
         first = pod_sets[0]
         if first.nodes.beside:
             open_alone = self.usable_by(_alone(first))
             for each in first.nodes.beside:
                 closed = excluded & open_alone & ~self._allowed_by(each)
-                if count := int(closed.sum()):
-                    yield each.why, count
+                yield each.why, closed
                 excluded &= ~closed
         distinct, numbers = self._distinct_taints()
-        counts = Counter[str]()
-        for number, count in zip(*np.unique(numbers[excluded], return_counts=True), strict=True):
-            counts[_why_excluded(pod_sets[0], distinct[number])] += int(count)
-        yield from counts.items()
+        by_reason: dict[str, list[int]] = {}
+        for number in np.unique(numbers[excluded]):
+            by_reason.setdefault(_why_excluded(first, distinct[number]), []).append(number)
+        for reason, kinds in by_reason.items():
+            yield reason, excluded & np.isin(numbers, kinds)
 
     @property
     def order(self) -> Amounts:
