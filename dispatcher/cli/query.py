@@ -322,6 +322,14 @@ def read_leader_snapshot(database_url: str) -> Snapshot:
 
     Raises `MissingPackage` where only the commands are installed.
     """
+    snapshot = leader_snapshot(database_url)
+    if not snapshot.has_leader:
+        note(NO_LEADER)
+    return snapshot
+
+
+def leader_snapshot(database_url: str) -> Snapshot:
+    """As `read_leader_snapshot`, and says nothing."""
     if not is_installed("numpy"):
         raise MissingPackage(missing("numpy"))
     from dispatcher.store.snapshot.snapshot_reader import read_snapshot
@@ -331,8 +339,6 @@ def read_leader_snapshot(database_url: str) -> Snapshot:
         snapshot = run_coroutine(read_snapshot(database_url, TIMEOUT))
     if snapshot.taken_at is None:
         raise CommandFailed(_NO_SNAPSHOT)
-    if not snapshot.has_leader:
-        note(_NO_LEADER)
     return snapshot
 
 
@@ -340,4 +346,4 @@ _NO_SNAPSHOT: Final = (
     "the database has no snapshot of clusters: start a dispatcher of this release with it, "
     "and ask again some seconds later"
 )
-_NO_LEADER: Final = "No dispatcher leads now, so nothing is dispatched: start one, or see its log."
+NO_LEADER: Final = "No dispatcher leads now, so nothing is dispatched: start one, or see its log."

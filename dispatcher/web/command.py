@@ -51,8 +51,10 @@ def web(namespace: str, port: int, no_open: bool, at: HubOptions, database_url: 
     from dispatcher.web.node_reading import NodeReading
     from dispatcher.web.past import Past
     from dispatcher.web.reading import Reading
+    from dispatcher.web.why import SnapshotReading
 
     past = Past(database_url) if database_url else None
+    snapshot = SnapshotReading(database_url) if database_url else None
     reading = Reading(at, namespace)
     reading.begin()  # if the hub does not answer, the command fails here, and no page is served
 
@@ -67,7 +69,7 @@ def web(namespace: str, port: int, no_open: bool, at: HubOptions, database_url: 
                 enter.write_text(f'<meta http-equiv="refresh" content="0; url={address}">\n')
                 webbrowser.open(enter.as_uri())
 
-        sources = Sources(reading, NodeReading(at, namespace), past)
+        sources = Sources(reading, NodeReading(at, namespace), past, snapshot)
         run_coroutine(serve_until_interrupted(sources, port, tell))
 
 

@@ -1,52 +1,33 @@
 """The GPU map as a value: the holders of each node's GPUs, and how many pods the free GPUs take.
 
-Nodes and pods are counted where `kubectl aw nodes` counts them. A cell is a GPU, but a count and no device: an API
-server knows how many GPUs of a node are requested, not which. Names may be a tenant's. Values are plain text; the
+Nodes and pods are counted where `kubectl aw nodes` counts them. Names may be a tenant's. Values are plain text; the
 template escapes all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import islice, zip_longest
 from typing import Final
-from zlib import crc32
 
 from msgspec import Struct
 
-from dispatcher.cli.people.node_report import NO_APPWRAPPER, SeenNode
+from dispatcher.cli.people.node_report import SeenNode
 from dispatcher.cli.screens.output import UNKNOWN
 from dispatcher.core.model.resources import gpus
 from dispatcher.text import counted
+from dispatcher.web.cells import CLASSES, FREE, Run, colours_of, css_of, runs
 from dispatcher.web.node_reading import SeenNodes
 
-COLOURS: Final = 12
-"""Gangs with a colour of their own; smaller ones are grey."""
 MOST_NODES: Final = 500
-"""Nodes that one page has, about 700 bytes each with eight GPUs; a search finds the others."""
-MOST_CELLS: Final = 64
-"""Cells of one node; the words beside them have all of its GPUs."""
+"""Nodes that one page has, some 500 bytes each; a search finds the others."""
 MOST_GANGS: Final = 60
 """Gangs that the legend names."""
 POD_SIZES: Final = (1, 2, 4, 8)
 """GPUs of the pods whose largest gang is shown."""
-CELL: Final = 14
-"""Width of a cell in pixels."""
-FREE: Final = "free"
-
 _READY: Final = "Ready"
 _KEEP_OFF: Final = (":NoSchedule", ":NoExecute")
 """Ends of taints that keep pods without a toleration off a node."""
-_CLASSES: Final = {NO_APPWRAPPER: "no-appwrapper", UNKNOWN: "unknown", FREE: "free"}
-
-
-class Run(Struct, frozen=True):
-    """Adjacent cells with one holder; `x` and `width` in pixels, `css` is its class."""
-
-    title: str
-    css: str
-    x: int
-    width: int
 
 
 class NodeRow(Struct, frozen=True):
@@ -111,7 +92,7 @@ class MapPage(Struct, frozen=True):
 def map_page(seen: SeenNodes, known: Container[tuple[str, str]], search: str) -> MapPage:
     """The map; `search` is found in nodes, states, clusters and gangs, and `known` AppWrappers become links.
 
-    Costs O(n log n) for n nodes, and renders at most `MOST_NODES` of them.
+    Costs O(n log n) for n nodes, some 0.2 s for 5,000, of which `MOST_NODES` are rendered.
     """
     nodes = [each for each in seen.nodes if gpus(each.allocatable) or each.gpus_by_holder()]
     held = _gpus_by_gang(nodes)
@@ -146,26 +127,11 @@ def pods_that_fit(nodes: Iterable[SeenNode], size: int) -> int | None:
     return sum(max(each, 0) // size for each in known) if len(known) == len(free) else None
 
 
-def colours_of(held: Mapping[str, int]) -> dict[str, int]:
-    """A colour from 0 to 11 for each of the largest gangs, by their GPUs.
-
-    The colour depends on the gang's key, so it stays the same from look to look; if a larger gang has that colour, the
-    next one that is left.
-    """
-    left = list(range(COLOURS))
-    found = {}
-    for key in sorted(held, key=lambda key: (-held[key], key))[:COLOURS]:
-        first = crc32(key.encode()) % COLOURS
-        found[key] = min(left, key=lambda colour, first=first: (colour - first) % COLOURS)
-        left.remove(found[key])
-    return found
-
-
 def _gpus_by_gang(nodes: Iterable[SeenNode]) -> dict[str, int]:
     found: dict[str, int] = {}
     for node in nodes:
         for key, count in node.gpus_by_holder():
-            if key not in _CLASSES:
+            if key not in CLASSES:
                 found[key] = found.get(key, 0) + count
     return found
 
@@ -218,7 +184,9 @@ def _not_counted(nodes: Iterable[SeenNode]) -> str:
 
 
 def _row(node: SeenNode, colours: Mapping[str, int]) -> NodeRow:
-    cells = tuple(_runs(node, colours))
+    # The largest gang first, and the free ones last.
+    holders = [*node.gpus_by_holder(), (FREE, max(node.free_gpus or 0, 0))]
+    cells = tuple(runs(f"{node.name}, {node.state}", holders, colours))
     return NodeRow(
         node.name,
         node.state,
@@ -232,24 +200,9 @@ def _row(node: SeenNode, colours: Mapping[str, int]) -> NodeRow:
     )
 
 
-def _runs(node: SeenNode, colours: Mapping[str, int]) -> Iterator[Run]:
-    """The cells of a node, the largest gang first and the free ones last."""
-    at = 0
-    for key, count in [*node.gpus_by_holder(), (FREE, max(node.free_gpus or 0, 0))]:
-        shown = min(count, MOST_CELLS - at)
-        if shown:
-            title = f"{node.name}, {node.state}: {key} {count}"
-            yield Run(title, _class(key, colours), at * CELL, shown * CELL)
-        at += shown
-
-
-def _class(key: str, colours: Mapping[str, int]) -> str:
-    return _CLASSES.get(key) or (f"gang-{colours[key]}" if key in colours else "gang-more")
-
-
 def _legend(
     key: str, count: int, colours: Mapping[str, int], known: Container[tuple[str, str]]
 ) -> GangColour:
     namespace, _, name = key.partition("/")
-    css = _class(key, colours)
+    css = css_of(key, colours)
     return GangColour(key, count, css, *((namespace, name) if (namespace, name) in known else ()))

@@ -27,12 +27,13 @@ from msgspec import Struct
 
 from dispatcher.cli.command_line import NotWritten
 from dispatcher.errors import CommandFailed
-from dispatcher.web.history import PAGES, Asked, ReportPage, Story, story_of
 from dispatcher.web.gpu_map import POD_SIZES, map_page
+from dispatcher.web.history import PAGES, Asked, ReportPage, Story, story_of
 from dispatcher.web.node_reading import NodeReading
 from dispatcher.web.pages import appwrapper_page, queue_page, similar
 from dispatcher.web.past import Past
 from dispatcher.web.reading import Reading
+from dispatcher.web.why import SnapshotReading
 
 HOST: Final = "127.0.0.1"
 LONGEST_LINE: Final = 8190
@@ -73,6 +74,7 @@ class Sources(Struct, frozen=True):
     appwrappers: Reading
     nodes: NodeReading
     past: Past | None = None
+    snapshot: SnapshotReading | None = None
 
 
 class Page:
@@ -82,6 +84,7 @@ class Page:
         self._reading = sources.appwrappers
         self._nodes = sources.nodes
         self._past = sources.past
+        self._snapshot = sources.snapshot
         self._token = secrets.token_urlsafe(32)
         self._session = secrets.token_urlsafe(32)
         self._root = f"/{secrets.token_urlsafe(32)}"
@@ -185,7 +188,18 @@ class Page:
             missing = {"namespace": namespace, "name": name, "others": others, "no_history": problem}
             return self._shown("missing.html", missing, 404)
         page = await asyncio.to_thread(appwrapper_page, seen, status) if status else None
-        found = {"key": f"{namespace}/{name}", "page": page, "story": story, "no_history": problem}
+        why = (
+            await asyncio.to_thread(self._snapshot.why, namespace, name) if page and self._snapshot else None
+        )
+        no_picture = self._snapshot.problem if self._snapshot else ""
+        found = {
+            "key": f"{namespace}/{name}",
+            "page": page,
+            "why": why,
+            "no_picture": no_picture,
+            "story": story,
+            "no_history": problem,
+        }
         return self._shown("appwrapper.html", found)
 
     def _story(self, namespace: str, name: str) -> tuple[Story | None, str]:
@@ -244,8 +258,6 @@ class Page:
 
 def _is_same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode(errors="surrogateescape"), wanted.encode())
-
-    """Serve the page until cancelled; `tell` is called in a thread with its address once it answers."""
 
 
 async def serve(sources: Sources, port: int, tell: Callable[[str], None]) -> None:

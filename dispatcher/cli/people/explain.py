@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from dispatcher.core.intake.proposal import Proposal
     from dispatcher.core.intake.wrapping import Beside
     from dispatcher.core.model.records.record import Record
-    from dispatcher.core.scheduling.explain.world import World
+    from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
     from dispatcher.store.snapshot.snapshot_reader import Snapshot
 
 commands = click.Group()
@@ -183,7 +183,7 @@ def explain(
             note(f"Nothing was planned: {record.key} is not pending.")
         return
     world = _changed(snapshot, world, asked, [record.uid])
-    _show_reports(_explained(snapshot, world, [record.uid]), output)
+    _show_reports(explanations(snapshot, world, [record.uid]), output)
 
 
 def _explain_without_snapshot(
@@ -298,7 +298,7 @@ def would(
             note(f"{each.key} is suspended: it would not be queued before it is resumed.")
             for line in facts[each.uid].lines() if each.uid in facts else ():
                 note(f"{each.key}: {line}.")
-    reports = _explained(snapshot, world, [each.uid for each in queued])
+    reports = explanations(snapshot, world, [each.uid for each in queued])
     told = [replace(each, author=facts.get(each.explanation.record.uid)) for each in reports]
     _show_reports(told, output, others)
 
@@ -489,15 +489,18 @@ def _named(snapshot: Snapshot, written: str) -> list[Record]:
     return found
 
 
-def _explained(snapshot: Snapshot, world: World, uids: Sequence[str]) -> list[Report]:
+def explanations(
+    snapshot: Snapshot, world: World, uids: Sequence[str], known: KnownSnapshots | None = None
+) -> list[Report]:
+    """The explanations of pending gangs of a world that was made from the snapshot. Raises `NoNode`."""
     from dispatcher.cli.people.explanation_report import Report
     from dispatcher.core.scheduling.explain.estimates import estimated_starts
     from dispatcher.core.scheduling.explain.explanation import explain as explained
-    from dispatcher.core.scheduling.explain.world import KnownSnapshots
+    from dispatcher.core.scheduling.explain.world import KnownSnapshots as NewSnapshots
 
     records = {**snapshot.records, **{each.uid: each for each in world.pending}}
     estimates = estimated_starts(world, records, uids).starts
-    known = KnownSnapshots()
+    known = known or NewSnapshots()
     return [
         Report(
             explained(world, uid, MOST_WORK, known, snapshot.rules.ceiling_of(records[uid].namespace)),
