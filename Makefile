@@ -13,6 +13,8 @@ SDK_LOCKS := tests/cluster/sdk
 SDK_PIP := -m pip install --quiet --disable-pip-version-check --require-hashes
 SDK_RELEASES := 0.12.1 0.16.0
 SDK_NEWEST := 0.40.1
+CHROMIUM := /usr/bin/chromium /usr/bin/chromedriver
+AXE := .dev/axe
 WORKERS ?= 4
 # Else every worker would rewrite the assertions of all test modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -58,7 +60,7 @@ test: control-plane operators codeflare-sdk ## The tests, and today's part of th
 	$(PYTEST) -m "not exhaustive" --sweeps today --durations=30
 
 .PHONY: test-all
-test-all: control-plane operators prometheus helm codeflare-sdk ## All tests, also the exhaustive ones; run it once before an issue is called resolved
+test-all: control-plane operators prometheus helm codeflare-sdk web-browser ## All tests, also the exhaustive ones; run it once before an issue is called resolved
 	$(PYTEST) -m "not alone" --durations=30
 	$(BIN)/pytest -m alone
 
@@ -238,6 +240,27 @@ $(SDK)/ready: $(wildcard $(SDK_LOCKS)/*.lock) | $(READY)
 				-r $(SDK_LOCKS)/codeflare-sdk-$$release.lock || exit; \
 		done && touch $@; \
 	fi
+
+.PHONY: web-browser
+web-browser: $(READY) $(AXE)/ready ## Install Debian's Chromium and axe-core for the tests of the page (once, as root: 400 MB; test-all does it)
+	@if ls $(CHROMIUM) >/dev/null 2>&1; then \
+		:; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update --quiet=2 && apt-get install --quiet=2 --yes --no-install-recommends chromium chromium-driver; \
+	else \
+		echo "no $(CHROMIUM): until \`apt-get install chromium chromium-driver\` has been run as root on Debian," \
+			"the tests in a browser will be skipped"; \
+	fi
+
+# Only a script is taken from the package. Playwright, which it needs otherwise, brings a browser's driver of its own.
+$(AXE)/ready: tests/browser/axe.lock | $(READY)
+	@rm -rf $(AXE)
+	@$(BIN)/python $(SDK_PIP) --no-deps --target $(AXE) -r $<
+	@touch $@
+
+.PHONY: web-screenshots
+web-screenshots: web-browser ## Test the page in a browser, and write the screenshots that docs/web.md shows
+	DISPATCHER_TEST_SCREENSHOTS=docs/web $(BIN)/pytest tests/browser
 
 .PHONY: wheel
 wheel: $(READY) ## Make the wheel of the commands and the dispatcher alone in dist/: no Helm, and nothing is compiled

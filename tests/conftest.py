@@ -22,7 +22,7 @@ from tests.distribution import import_in_turn, make_scheduler, rank
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
-CLUSTER_TEST_SECONDS = 120
+SLOW_TEST_SECONDS = 120
 
 # The suite gives the same verdict on the same code, on a slow machine too: no deadline for an example, the same
 # examples every time. HYPOTHESIS_PROFILE=explore looks for new ones. Hypothesis also draws constants that stand in the
@@ -92,10 +92,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in without]
     for item in items:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        if folder in {"postgres", "cluster"}:
+        if folder in {"browser", "postgres", "cluster"}:
             item.add_marker(getattr(pytest.mark, folder))
-        if folder == "cluster" and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(CLUSTER_TEST_SECONDS))
+        if folder in {"browser", "cluster"} and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SLOW_TEST_SECONDS))
 
 
 @pytest.fixture(autouse=True)
