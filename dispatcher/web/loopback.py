@@ -106,6 +106,7 @@ class Page:
                 web.get(f"{self._root}/map", self._map),
                 web.get(f"{self._root}/appwrapper/{{namespace}}/{{name}}", self._appwrapper),
                 web.get(f"{self._root}/style.css", self._style),
+                web.get(f"{self._root}/icon.svg", self._icon),
                 *(self._routes_of(self._past) if self._past else ()),
             ]
         )
@@ -239,6 +240,9 @@ class Page:
 
     async def _style(self, _request: web.Request) -> web.StreamResponse:
         return web.FileResponse(_HERE / "static" / "style.css")
+
+    async def _icon(self, _request: web.Request) -> web.StreamResponse:
+        return web.FileResponse(_HERE / "static" / "icon.svg")
 
     def _told(self, status: int, heading: str, advice: str) -> web.Response:
         return self._shown("told.html", {"heading": heading, "advice": advice}, status)
