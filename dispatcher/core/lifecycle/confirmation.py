@@ -116,7 +116,8 @@ def end_of_attempt(
 ) -> Change:
     """The change that fails or evicts a gang; `complaint` is that of an operator or the scheduler.
 
-    `failure` is how a pod failed first. Its termination message is in no message: events and the history have those.
+    `failure` is how a pod failed first. Of all messages only that of the event in the history has its termination
+    message.
     """
     said = _failed_first(decision.message, failure)
     detail = decision.detail + "".join(f"; {each}" for each in (complaint, said) if each)

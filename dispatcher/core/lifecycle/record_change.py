@@ -262,6 +262,12 @@ def evicted(record: Record, eviction: EvictionReason, now: datetime) -> tuple[Co
     return with_true(record.conditions, ConditionType.PREEMPT_CANDIDATE, now, eviction.reason, message)
 
 
+LONGEST_TERMINATION_TOLD: Final = 512
+"""Characters of a termination message in an event of history; `status.failure` has more of it."""
+TERMINATION_MESSAGE: Final = "; termination message: "
+"""Stands in an event of history before the termination message, at the end."""
+
+
 class EvictionReason(Struct, frozen=True):
     """Why an attempt is over: `message` is MCAD's sentence where MCAD has one, `detail` is the rest.
 
@@ -277,3 +283,14 @@ class EvictionReason(Struct, frozen=True):
     def full_message(self) -> str:
         """The message and the detail, in one line."""
         return one_line(self.message + self.detail)
+
+    @property
+    def message_in_history(self) -> str:
+        """The full message, and the termination message of the pod that failed first unless the full one has it.
+
+        The author of the gang wrote that text. The history and notifications have it by the namespace; conditions,
+        Kubernetes Events and the log, which have other readers, do without.
+        """
+        told = self.full_message
+        said = one_line(self.failure.message, LONGEST_TERMINATION_TOLD) if self.failure else ""
+        return one_line(f"{told}{TERMINATION_MESSAGE}{said}") if said and said not in told else told

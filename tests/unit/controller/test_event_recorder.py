@@ -13,12 +13,17 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from dispatcher import log
+from dispatcher.api import conditions as words
 from dispatcher.controller.reconcile import event_recorder
 from dispatcher.controller.reconcile.event_recorder import LoopReport, StepRecorder
 from dispatcher.controller.upkeep.metrics import MOST_AMOUNTS, MOST_QUEUES, Sources, gather, metric_values_of
 from dispatcher.core.lifecycle import first_changes, provisioning, queue_changes, removal, run_changes
+from dispatcher.core.lifecycle.confirmation import end_of_attempt
+from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
+from dispatcher.core.lifecycle.step import Act, Do
 from dispatcher.core.model.gangs.growth import GrowthRequest, Shrinking
+from dispatcher.core.model.gangs.pods import PodFailure
 from dispatcher.core.model.records.preemption import PREEMPTIONS_WITHIN, Reason
 from dispatcher.core.model.records.record import Change, Phase
 from dispatcher.core.model.resources import Resources
@@ -198,6 +203,21 @@ async def test_every_step_is_one_log_line() -> None:
         "reason": WAITS.reason,
         "detail": WAITS.message,
     }
+
+
+@pytest.mark.parametrize("act", [Act.FAIL, Act.REQUEUE])
+async def test_termination_message_is_neither_logged_nor_in_an_event_of_kubernetes(act: Act) -> None:
+    hub, failure = ListRecorder(), PodFailure("p", "main", 1, "Error", "a secret")
+    decision = Do(act, words.FAILED_COMPONENT, "Job a/b failed")
+    ends = end_of_attempt(make_record(Phase.RUNNING), decision, LifecyclePolicy(), "", at(9), failure)
+    steps = make_steps(hub)
+    with capture_logs() as logs:
+        for change in (ends, removal.removed(ends.after, at(10))):
+            steps.announce(change, change.after)
+    assert logs[0]["detail"] == "Job a/b failed; failed first: container main of pod p, exit code 1, Error"
+    assert len(hub.offered) == 1
+    assert "secret" in ends.events[-1].message
+    assert "secret" not in f"{logs}{[each.message for each in hub.offered]}"
 
 
 async def test_waiting_and_creating_are_measured() -> None:

@@ -134,8 +134,9 @@ class PodFailure(Struct, frozen=True, omit_defaults=True):
     """How a pod of a gang failed: its container that ended with a nonzero `exit_code`, or the pod without any such one.
 
     `reason` is Kubernetes' word, such as OOMKilled or Evicted. `message` is the termination message: a text of the
-    gang's author, which may hold anything. It belongs into the status of its own AppWrapper and nowhere else:
-    `in_words` leaves it out. The container `has_restarted` if its failed run is not its last one.
+    gang's author, which may hold anything. It belongs into the status of its own AppWrapper, and into the event of
+    history that ends the attempt: `in_words` leaves it out. The container `has_restarted` if its failed run is not its
+    last one.
     """
 
     pod: str
@@ -148,7 +149,7 @@ class PodFailure(Struct, frozen=True, omit_defaults=True):
 
     @property
     def in_words(self) -> str:
-        """The failure in words that events, messages and the history may have."""
+        """The failure in words that conditions, Kubernetes Events, the log and the history may have."""
         whose = f"container {self.container} of pod {self.pod}" if self.container else f"pod {self.pod}"
         code = "" if self.exit_code is None else f"exit code {self.exit_code}"
         return ", ".join(filter(None, (whose, code, self.reason)))

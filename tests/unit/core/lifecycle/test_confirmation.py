@@ -23,6 +23,7 @@ from dispatcher.core.lifecycle.confirmation import (
 )
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.step import Act, Do, ObservedState
 from dispatcher.core.model.gangs.gang import Assignment
 from dispatcher.core.model.gangs.pods import PodCounts, PodFailure
@@ -176,17 +177,39 @@ def test_failed_pod_is_looked_for_where_a_pod_may_be_the_cause(reason: str, expe
     ],
     ids=["failed", "requeued", "the-message-says-it"],
 )
-def test_failed_pod_is_named_and_its_termination_message_is_in_no_message(
+def test_failed_pod_is_named_and_its_termination_message_is_in_the_event_of_history_alone(
     act: Act, message: str, told: str
 ) -> None:
     decision = Do(act, words.FAILED_COMPONENT, message)
 
     change = end_of_attempt(RUNNING, decision, LifecyclePolicy(), "no quota", at(60), OUT_OF_MEMORY)
 
-    assert (change.after.message, change.events[-1].message) == (told, told)
+    assert (change.after.message, change.events[-1].message) == (
+        told,
+        f"{told}; termination message: a secret",
+    )
     assert change.after.failure == OUT_OF_MEMORY
-    said = [change.events[-1].message, *(each.message for each in change.after.conditions)]
-    assert not any("secret" in each for each in said)
+    assert not any("secret" in each.message for each in change.after.conditions)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        pytest.param("", "failed pods: 1", id="nothing"),
+        pytest.param("pods: 1", "failed pods: 1", id="what-the-message-says"),
+        pytest.param("a\nb", r"failed pods: 1; termination message: a\nb", id="two-lines"),
+        pytest.param(
+            f"first{'x' * 2000}last",
+            f"failed pods: 1; termination message: first{'x' * 378}…{'x' * 124}last",
+            id="long",
+        ),
+    ],
+)
+def test_event_of_history_has_a_termination_message_once_in_one_line_and_bounded(
+    said: str, expected: str
+) -> None:
+    reason = EvictionReason(words.FOUND_FAILED_PODS, "failed pods: 1", "", PodFailure("p", message=said))
+    assert reason.message_in_history == expected
 
 
 def test_next_attempt_forgets_how_a_pod_of_the_last_one_failed() -> None:
