@@ -31,19 +31,21 @@ TIMELINE: Final = (
     prose("MESSAGE", "message"),
 )
 
-_FACTS: Final = (
-    plain("UID", "uid"),
-    plain("Kinds", "kinds"),
-    plain("User", "user_name"),
-    plain("Queue", "queue"),
-    plain("Priority", "priority"),
-    Column(Heading("Asks for"), lambda job: asks_for(job)),
+_WHY: Final = (
     plain("State", "state"),
     plain("Outcome", "outcome"),
     plain("Reason", "reason"),
     plain("Message", "message"),
-    plain("Cluster", "last_cluster"),
     Column(Heading("Logs"), lambda job: logs_of(job)),
+)
+_WHY_IT_WAITS: Final = (
+    plain("Position", "position"),
+    plain("Not before", "eligible_at"),
+    Column(Heading("Est. start"), lambda waiting: _start(waiting)),
+    plain("Advice", "advice"),
+)
+_WHERE_AND_WHEN: Final = (
+    plain("Cluster", "last_cluster"),
     plain("Submitted", "submitted_at"),
     plain("Started", "first_started_at"),
     plain("Ended", "ended_at"),
@@ -53,11 +55,15 @@ _FACTS: Final = (
     Column(Heading("Lost"), lambda job: span(float(str(job["lost_s"]))) if job["lost_s"] else ""),
     Column(Heading("Used"), lambda job: _used(job)),
 )
-_FACTS_OF_WAITING: Final = (
-    plain("Position", "position"),
-    plain("Not before", "eligible_at"),
-    Column(Heading("Est. start"), lambda waiting: _start(waiting)),
-    plain("Advice", "advice"),
+_ASKED: Final = (
+    plain("Queue", "queue"),
+    plain("Priority", "priority"),
+    Column(Heading("Asks for"), lambda job: asks_for(job)),
+)
+_WHOSE: Final = (
+    plain("Kinds", "kinds"),
+    plain("User", "user_name"),
+    plain("UID", "uid"),
 )
 
 
@@ -130,14 +136,21 @@ def logs_of(job: Row) -> str:
 
 
 def facts_of(description: Description) -> list[tuple[str, str]]:
-    """What is known of an AppWrapper beside its attempts and events: headings and texts, which may be empty."""
+    """What is known of it beside its attempts and events, as headings and texts, which may be empty.
+
+    What became of it, why, and what helps come first; who submitted what comes last.
+    """
+    job, waiting = description.job, description.waiting
     states = ", ".join(f"{row['state']} {span(float(str(row['seconds'])))}" for row in description.states)
     return [
-        *_facts(_FACTS, description.job),
-        ("Holds", holds(description.job, description.holding)),
+        *_facts(_WHY, job),
+        *(_facts(_WHY_IT_WAITS, waiting) if waiting else ()),
         ("Growth", _growth(description)),
-        *(_facts(_FACTS_OF_WAITING, description.waiting) if description.waiting else ()),
+        *_facts(_WHERE_AND_WHEN, job),
         ("In states", states),
+        *_facts(_ASKED, job),
+        ("Holds", holds(job, description.holding)),
+        *_facts(_WHOSE, job),
     ]
 
 

@@ -6,6 +6,7 @@ AppWrapper does not say it, and the whole status under `status`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
@@ -39,7 +40,7 @@ from dispatcher.core.model.gangs.gang import Gang
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.records.record import HOLDING, Phase
 from dispatcher.core.model.resources import NOTHING, Resources, gpus
-from dispatcher.core.status.conditions import POD_COUNTS
+from dispatcher.core.status.conditions import MCAD_WORDS, POD_COUNTS
 from dispatcher.text import mapping_of, name_of, text_of
 
 COLUMNS_OF_JOB: Final = (
@@ -114,10 +115,11 @@ class StatusDescription(AppWrapperStatus, frozen=True):
         """Blocks of text, one below the other; tables have exact times in wide output."""
         now = None if is_wide else self.now
         tables = (
-            self._conditions(width, now),
-            self._components(width, now),
             rejections_in(self.waiting).lines(width) if self.is_queued else (),
             holders_in(self.waiting, now).lines(width) if self.is_queued else (),
+            self._components(width, now),
+            self._conditions(width, now),
+            self._words_of_mcad(width),
         )
         blocks = ["\n".join(each) for each in tables if each]
         return "\n\n".join([block(self.key, [*self._facts()], width), *blocks])
@@ -154,35 +156,33 @@ class StatusDescription(AppWrapperStatus, frozen=True):
         return _amounts(grown) if grown else {name: job.get(name) for name in _amounts(NOTHING)}
 
     def _facts(self) -> Iterator[tuple[str, str]]:
+        """What becomes of it, why, and what helps come first; who submitted what comes last."""
         job, status = self._job(), self.status
-        for heading, column in (
-            ("UID", "uid"),
-            ("Kinds", "kinds"),
-            ("User", "user_name"),
-            ("Queue", "queue"),
-        ):
-            yield heading, text(job.get(column))
-        yield "Priority", text(job["priority"])
-        yield "Asks for", asks_for(job) if job.get("pods") is not None else UNKNOWN
-        yield "Holds", holds(job, self._holding(job)) if job.get("pods") is not None else ""
         yield "State", text(job["state"]) or (OUTSIDE if self.waiting else _UNSEEN)
         yield "Reason", text(job["reason"])
         yield "Message", text(job["message"])
         yield from self._failed_first()
+        if self.is_queued:
+            yield "Position", position_of(self.waiting)
+            yield "Would go", " or ".join(changes_of(self.waiting))
+            yield "Est. start", estimate_of(self.waiting)
+            yield "Quota", quota_of(self.waiting)
+            yield "Preempting", ", ".join(map(name_of, self.waiting.get("preempting") or ()))
         yield "Cluster", text(job["last_cluster"])
         yield "Pods", ", ".join(f"{status[word]} {word.lower()}" for word in POD_COUNTS if status.get(word))
         yield "Trusts", self._trusts()
         yield "Unhealthy", self._lasting("unhealthy")
         yield "Growth", self._lasting("growth")
         yield "Submitted", text(job["submitted_at"])
+        yield "Waited", age(job["submitted_at"], self.now) if self.is_queued else ""
         yield "Kept until", text(time_in(status.get("keptUntil")))
-        if self.is_queued:
-            yield "Waited", age(job["submitted_at"], self.now)
-            yield "Position", position_of(self.waiting)
-            yield "Est. start", estimate_of(self.waiting)
-            yield "Quota", quota_of(self.waiting)
-            yield "Preempting", ", ".join(map(name_of, self.waiting.get("preempting") or ()))
-            yield "Would go", " or ".join(changes_of(self.waiting))
+        yield "Queue", text(job["queue"])
+        yield "Priority", text(job["priority"])
+        yield "Asks for", asks_for(job) if job.get("pods") is not None else UNKNOWN
+        yield "Holds", holds(job, self._holding(job)) if job.get("pods") is not None else ""
+        yield "Kinds", text(job.get("kinds"))
+        yield "User", text(job["user_name"])
+        yield "UID", text(job["uid"])
 
     def _failed_first(self) -> Iterator[tuple[str, str]]:
         """How a pod failed first, its termination message, and the command for its log; nothing without a failure."""
@@ -225,6 +225,12 @@ class StatusDescription(AppWrapperStatus, frozen=True):
             for each in self.conditions
         ]
         return table(_CONDITIONS, rows, width).splitlines() if rows else []
+
+    def _words_of_mcad(self, width: int | None) -> list[str]:
+        """The fields of the status that only MCAD's clients need, by their names there."""
+        found = [(word, self.status[word]) for word in MCAD_WORDS if self.status.get(word) not in (None, "")]
+        facts = [(word, said if isinstance(said, str) else json.dumps(said)) for word, said in found]
+        return block("For MCAD's clients", facts, width).splitlines() if facts else []
 
     def _components(self, width: int | None, now: datetime | None) -> list[str]:
         rows = []

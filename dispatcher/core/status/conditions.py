@@ -40,6 +40,12 @@ NO_PODS: Final = PodCounts()
 POD_COUNTS: Final = ("pending", "running", "Succeeded", "failed")
 """The fields of the status that count pods; MCAD spells exactly one of them with a capital."""
 
+MCAD_WORDS: Final = (
+    *("state", "queuejobstate", "canrun", "sender", "filterignore", "controllerfirsttimestamp"),
+    *("numberOfRequeueings", "requeueingTimeInSeconds"),
+)
+"""The fields of the status that are there for MCAD's clients alone: people read others, and `about` first."""
+
 MOST_HELD: Final = 64
 """The most resources that `status.held` can list by the CRD."""
 

@@ -34,11 +34,6 @@ async def test_show_gives_the_whole_life_of_a_deleted_appwrapper(run: Run, lives
         ran.out
         == f"""\
 team-a/train
-  UID:        {GONE}
-  User:       alice
-  Queue:      default
-  Priority:   0
-  Asks for:   1.5 cpu, 0 GiB, 2 gpu, 2 pods
   State:      Deleted
   Outcome:    completed
   Cluster:    east
@@ -50,6 +45,11 @@ team-a/train
   Ran:        119m
   Used:       3 cpu-h, 0 GiB-h, 4 gpu-h
   In states:  Queued 60m, Dispatching 30s, Dispatched 30s, Running 119m, Completed 60m
+  Queue:      default
+  Priority:   0
+  Asks for:   1.5 cpu, 0 GiB, 2 gpu, 2 pods
+  User:       alice
+  UID:        {GONE}
 
 Attempts:
 ATTEMPT  CLUSTER  DISPATCHED            STARTED               ENDED                 HELD  OUTCOME    REASON  GPU-H
@@ -83,16 +83,16 @@ async def test_show_all_gives_every_appwrapper_of_a_name_newest_first(run: Run, 
 async def test_pending_appwrapper_is_shown_with_its_position_and_advice(run: Run, lives: Lives) -> None:
     ran = await run("show", "team-a/train")
     block, timeline = ran.out.split("\n\n")
-    assert (block.splitlines()[6:], ran.err) == (
+    assert (block.splitlines()[1:10], ran.err) == (
         [
             "  State:       Queued",
             "  Reason:      InsufficientResources",
             "  Message:     lacks 1 cpu",
-            f"  Submitted:   {shown(lives.waiting_since)}",
-            "  Waited:      3d",
             "  Position:    1",
             "  Est. start:  unknown: the database has no snapshot of clusters",
             "  Advice:      Wait: it goes when enough is free; asking for less brings that nearer.",
+            f"  Submitted:   {shown(lives.waiting_since)}",
+            "  Waited:      3d",
             "  In states:   Queued 3d",
         ],
         "1 more had that name: --all shows them.\n",

@@ -73,6 +73,8 @@ QUEUED = make_appwrapper(
         **STATUS,
         "state": "Pending",
         "queuejobstate": "Backoff",
+        "canrun": False,
+        "sender": "before ScheduleNext - setHOL",
         "waiting": WAITING,
         "conditions": [
             condition("Queueing", 9),
@@ -115,41 +117,41 @@ RUNS = make_appwrapper(
 )
 QUEUED_TEXT = """\
 team-a/train
-  UID:         uid-of-train
-  Kinds:       Job
-  User:        cleo
-  Queue:       vision
-  Priority:    7
-  Asks for:    3 cpu, 1 GiB, 4 gpu, 2 pods
   State:       Queued
   Reason:      InsufficientQuota
   Message:     queue vision: nvidia.com/gpu: needs 4, 0 available
-  Submitted:   2026-11-20T08:58:06Z
-  Waited:      4h
   Position:    3 of 9
+  Would go:    without one
   Est. start:  2026-11-20T14:00:00Z
   Quota:       nominal 8, used 8, speech borrows 2
   Preempting:  team-b/probe
-  Would go:    without one
-
-CONDITION  STATUS  SINCE  REASON                MESSAGE
-Queueing   True    3h     -                     -
-Backoff    True    2h     Quota limit exceeded  no
+  Submitted:   2026-11-20T08:58:06Z
+  Waited:      4h
+  Queue:       vision
+  Priority:    7
+  Asks for:    3 cpu, 1 GiB, 4 gpu, 2 pods
+  Kinds:       Job
+  User:        cleo
+  UID:         uid-of-train
 
 CLUSTER  REASON             MESSAGE
 east     InsufficientQuota  none left
 
 HELD BY     USER  SINCE
 team-a/one  ada   2h
-and 2 more AppWrappers that a status does not name"""
+and 2 more AppWrappers that a status does not name
+
+CONDITION  STATUS  SINCE  REASON                MESSAGE
+Queueing   True    3h     -                     -
+Backoff    True    2h     Quota limit exceeded  no
+
+For MCAD's clients
+  state:          Pending
+  queuejobstate:  Backoff
+  canrun:         false
+  sender:         before ScheduleNext - setHOL"""
 RUNS_TEXT = """\
 team-a/train
-  UID:        uid-of-train
-  Kinds:      Job
-  User:       cleo
-  Queue:      vision
-  Priority:   7
-  Asks for:   3 cpu, 1 GiB, 4 gpu, 2 pods
   State:      Running
   Cluster:    east
   Pods:       1 pending, 1 running
@@ -157,16 +159,26 @@ team-a/train
   Unhealthy:  ClusterUnreachable: no answer, for 2h
   Growth:     GrowthBehindGang: 2 more pods wait (cpu 2): team-a/large was queued before, and waits, for 60m
   Submitted:  2026-11-20T08:58:06Z
+  Queue:      vision
+  Priority:   7
+  Asks for:   3 cpu, 1 GiB, 4 gpu, 2 pods
+  Kinds:      Job
+  User:       cleo
+  UID:        uid-of-train
 
 COMPONENT  STATUS             SINCE
-Job/train  ResourcesDeployed  3h"""
+Job/train  ResourcesDeployed  3h
+
+For MCAD's clients
+  state:          Running
+  queuejobstate:  Running"""
 UNSEEN_TEXT = """\
 team-a/odd
-  UID:        uid-of-odd
-  User:       team-a
-  Asks for:   unknown
   State:      no dispatcher has seen it yet
-  Submitted:  2026-11-20T08:58:06Z"""
+  Submitted:  2026-11-20T08:58:06Z
+  Asks for:   unknown
+  User:       team-a
+  UID:        uid-of-odd"""
 
 
 @pytest.mark.parametrize(
@@ -201,7 +213,7 @@ def test_failed_gang_shows_which_container_failed_first_what_it_said_and_the_com
     status = {**STATUS, "state": "Failed", "queuejobstate": "Failed", "failure": failure}
     failed = make_appwrapper("train", JOB, namespace="team-a", status=status)
 
-    assert StatusDescription(failed, NOW).as_text(None).splitlines()[8:11] == [
+    assert StatusDescription(failed, NOW).as_text(None).splitlines()[2:5] == [
         "  Failed first:  container main of pod train-x, exit code 137, OOMKilled",
         "  It said:       batch 7",
         "  Its log:       kubectl aw logs train -n team-a --pod train-x -c main",
@@ -269,7 +281,7 @@ def ask(
 @pytest.mark.parametrize("asked", [["team-a/train"], ["train", "-n", "team-a"]], ids=str)
 async def test_show_finds_an_appwrapper_by_name(ask: Run, asked: list[str]) -> None:
     ran = await ask(*asked)
-    assert (ran.code, ran.out.splitlines()[7]) == (0, "  State:       Queued")
+    assert (ran.code, ran.out.splitlines()[1]) == (0, "  State:       Queued")
     assert ran.err == NOTE
 
 
