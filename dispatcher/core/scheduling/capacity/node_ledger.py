@@ -14,8 +14,8 @@ disappears before one with places.
 
 Growth: beside the costs of `node_rows`, a snapshot costs O(pod sets x nodes) for each AppWrapper whose pods have lost
 their places. A tenant can have any number of gangs whose places need a long search. So a round has a number of steps:
-once they are used up, pods without a place are charged, and a later round searches for them, in turns. `place_next`
-does a part of this for one AppWrapper at a time, so that an event loop can do other work between.
+once they are used up, pods without a place are charged, and a later round searches for them (`place_turns`).
+`place_next` does a part of this for one AppWrapper at a time, so that an event loop can do other work between.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from dispatcher.core.scheduling.capacity.growth_rules import apart_from
 from dispatcher.core.scheduling.capacity.node_rows import NO_LOAD, Load, NodeRows
 from dispatcher.core.scheduling.capacity.node_snapshot import NodeSnapshot, Place, Use
 from dispatcher.core.scheduling.capacity.place_share import BoundPods, Held, PlaceShare, Unbound, unbound
+from dispatcher.core.scheduling.capacity.place_turns import PlaceTurn, PlaceTurns, Stage
 from dispatcher.core.scheduling.capacity.pods_there import FollowedTerms, PodSorts
 from dispatcher.core.scheduling.placement.node_traits import Traits, values_of
 from dispatcher.core.scheduling.placement.placement import Rest, Unplaceable, place
@@ -71,23 +72,14 @@ class NodeLedger:
         self._holders: dict[str, dict[str, None]] = {}
         self._uses: dict[str, Use] = {}
         self._beyond = NOTHING
-        self._unplaced: dict[str, None] = {}
-        """The active AppWrappers with pods that have no place, in the order in which they are searched for."""
-        self._untried: dict[str, None] = {}
-        """Those of them that no search was made for since they changed, because too few steps were left."""
-        self._steps_left = MOST_STEPS_OF_ROUND
-        self._has_rounds = False
-        # Since the last snapshot: AppWrappers whose use may have changed, and changed nodes.
-        self._unsettled: dict[str, None] = {}
-        self._released: dict[str, None] = {}
-        """The AppWrappers whose places are released: once those of all are, each holds its planned ones again."""
-        self._planned: dict[str, tuple[Gang, Unbound]] = {}
-        """Those that hold their planned places: once all do, each gets places for the pods without a planned one."""
-        self._seeking: dict[str, tuple[Gang, Unbound]] = {}
-        """The AppWrappers that need a search. It begins once the others have places, in the order of `_unplaced`."""
+        self._turns = PlaceTurns(MOST_STEPS_OF_ROUND, self._least_steps)
+        """The turns of the AppWrappers whose use may have changed since the last snapshot."""
+        self._rests: dict[str, tuple[Gang, Unbound]] = {}
+        """The gangs that hold their planned places, and their pods without one; until they are settled."""
         self._touched: dict[str, None] = {}
-        self._has_changed = self._has_news = True
-        """The first asks for a new snapshot, the second for new searches: the places that these find are no news."""
+        """The nodes that changed since the last snapshot."""
+        self._has_changed = True
+        """True if a new snapshot is due. Found places make one due, but are no news to searches."""
         self._last: NodeSnapshot | None = None
         self._sorts: PodSorts | None = None
         """The pods and held places by sort; None while no term about pods is known."""
@@ -135,7 +127,7 @@ class NodeLedger:
                     self._count_held_sort(there, -1)
             share.held = [held for held in share.held if held.place.node != name]
             self._unsettle(uid)
-        self._has_changed = self._has_news = True
+        self._note_news()
 
     def load_node(self, name: str, load: Load) -> None:
         """Replace the load of a node; safe for a node that is not known."""
@@ -164,7 +156,7 @@ class NodeLedger:
         share = self._shares.get(appwrapper)
         if share is None or share.gang is None:
             return {}
-        if self._is_placing:
+        if self._turns.is_under_way:
             self.settle()
         found = share.nodes_with_bound()
         for template, nodes in share.held_by_template().items():
@@ -201,7 +193,7 @@ class NodeLedger:
             self._sorts.count(sort, node, sign)
             if is_permanent:
                 self._lasting_sorts.count(sort, node, sign)
-            self._has_changed = self._has_news = True
+            self._note_news()
 
     def follow(self, followed: FollowedTerms) -> None:
         """Follow the terms of these gangs, beside those of the pods, in the next snapshots."""
@@ -235,7 +227,7 @@ class NodeLedger:
         if share is not None:
             share.gang, share.assignment = None, ASSIGNED_NOWHERE
             share.growth, share.starting = NOTHING, Counter()
-            self._end_wait(appwrapper)
+            self._turns.end_wait(appwrapper)
             self._unsettle(appwrapper)
             self._on_trust.pop(appwrapper, None)
 
@@ -245,15 +237,14 @@ class NodeLedger:
         If it held none and had pods without a place, the pools that it trusted, those `trusted` by its growth included:
         their nodes took no pod of it. A search that was not made yet is made for it.
         """
-        if appwrapper in self._untried:
-            self._steps_left = max(self._steps_left, 1)
-            self._settle_again(appwrapper)
+        if self._turns.is_untried(appwrapper):
+            self._turns.try_now(appwrapper)
             self.settle()
         share = self._shares.get(appwrapper)
         if share is None:
             return frozenset()
         held = {potential.pool_of(each.node) for each, _ in share.held} - {""}
-        if held or appwrapper not in self._unplaced:
+        if held or not self._turns.is_waiting(appwrapper):
             return frozenset(held)
         return frozenset(pool for pool, _ in (*share.assignment.trusted, *trusted))
 
@@ -263,7 +254,7 @@ class NodeLedger:
         For each pod set, the nodes come first that take the fewest more of its pods while no place there is bound.
         None also for an assignment that trusts in potential nodes or in requested capacity.
         """
-        if self._unsettled or self._is_placing:
+        if self._turns.has_new or self._turns.is_under_way:
             self.settle()
         share = self._shares.get(appwrapper)
         if share is None or share.gang is None or share.assignment.trusted or share.assignment.provisioning:
@@ -292,7 +283,7 @@ class NodeLedger:
         share = self._shares.get(appwrapper)
         if share is None or all(len(places) < 2 for places in share.assignment.places):
             return frozenset()
-        if self._unsettled or self._is_placing:
+        if self._turns.has_new or self._turns.is_under_way:
             self.settle()
         nodes = {node for places in share.assignment.places if len(places) > 1 for node, _ in places}
         holders = {uid for node in nodes for uid in self._holders.get(node, ())}
@@ -306,9 +297,8 @@ class NodeLedger:
         Where rounds begin, it searches with the steps that are left of the present one, and charges what has no place.
         Elsewhere each snapshot is a round of its own.
         """
-        if not self._has_rounds:
-            self._renew_steps()
-        if self._last is None or self._has_changed or self._unsettled:
+        self._turns.begin_snapshot()
+        if self._last is None or self._has_changed or self._turns.has_new:
             self.settle()
             self._last = self._following(self._last)
             self._has_changed = False
@@ -328,25 +318,14 @@ class NodeLedger:
             self._grow_pools()
         self._rows.follow_traits()
 
-    @property
-    def _is_placing(self) -> bool:
-        """True if some AppWrappers are without places that they will get: `place_next` has more to do."""
-        return bool(self._released or self._planned or self._seeking)
-
     def begin_round(self) -> None:
         """Renew the steps of searches: from now on they are those of all snapshots until the next round."""
-        self._has_rounds = True
-        self._renew_steps()
-
-    def _renew_steps(self) -> None:
-        self._steps_left = MOST_STEPS_OF_ROUND
-        if self._has_news or self._untried:
-            self._search_again()
+        self._turns.begin_round()
 
     @property
     def has_untried(self) -> bool:
         """True if a further round has searches to make, even if nothing changes until then."""
-        return bool(self._untried)
+        return self._turns.has_untried
 
     def place_next(self) -> bool:
         """Do a part of what the next snapshot would do about places, for one AppWrapper; False if nothing is left.
@@ -417,7 +396,8 @@ class NodeLedger:
                 self._note_pools_changed()
 
     def _note_pools_changed(self) -> None:
-        self._pools_changed = self._has_changed = self._has_news = True
+        self._pools_changed = True
+        self._note_news()
         for uid in self._on_trust:
             self._unsettle(uid)
 
@@ -458,35 +438,18 @@ class NodeLedger:
     # --- places ------------------------------------------------------------------------------------------------
 
     def _unsettle(self, appwrapper: str) -> None:
-        self._settle_again(appwrapper)
-        self._has_changed = self._has_news = True
+        self._turns.begin(appwrapper)
+        self._note_news()
         if self._pools and appwrapper in self._on_trust:
             self._pools_changed = True  # its potential nodes may be idle now
 
-    def _settle_again(self, uid: str) -> None:
-        """Settle an AppWrapper from the start, whatever was done so far."""
-        self._unsettled[uid] = None
-        self._released.pop(uid, None)
-        self._planned.pop(uid, None)
-        self._seeking.pop(uid, None)
+    def _note_news(self) -> None:
+        self._has_changed = True
+        self._turns.note_news()
 
-    def _search_again(self) -> None:
-        """Have places sought for the next gangs that have pods without one, as many as there may be steps for.
-
-        After news that is any of them, else those that were not tried since. So rounds without news come to an end.
-        """
-        has_news, self._has_news = self._has_news, False
-        least = 0
-        for uid in self._unplaced:
-            if not (has_news or uid in self._untried):
-                continue
-            if least >= MOST_STEPS_OF_ROUND:
-                self._untried[uid] = None  # it has its turn in a later round
-                continue
-            gang = self._shares[uid].gang
-            least += 0 if gang is None else len(gang.pod_sets)
-            self._untried.pop(uid, None)
-            self._settle_again(uid)
+    def _least_steps(self, uid: str) -> int:
+        gang = self._shares[uid].gang
+        return 0 if gang is None else len(gang.pod_sets)
 
     def _settle(self) -> None:
         """Give the unbound pods their places: planned ones first, then, where these do not fit, any."""
@@ -499,110 +462,100 @@ class NodeLedger:
         for name in self._touched:
             if name in self._holders and self._rows.states[name].is_crowded:
                 for uid in self._holders[name]:
-                    self._settle_again(uid)
+                    self._turns.begin(uid)
         self._touched.clear()
 
     def _settle_next(self) -> bool:
         """Do the next step for one AppWrapper; False if there is none.
 
-        Places are released for all, then planned ones are held for all, and only then others: a gang that needs other
-        places must not take a planned place of another gang. Searches come last, in the order in which their gangs
-        began to wait for one: neither many nor costly ones keep a gang from its search. An exception about one
-        AppWrapper leaves its pods without places, which charges them to every view, and takes no place from another.
+        An exception about one AppWrapper leaves its pods without places, which charges them to every view, and takes no
+        place from another.
         """
-        for waiting, step in (
-            (self._unsettled, self._release_to_place),
-            (self._released, self._hold_planned_safely),
-            (self._planned, self._hold_elsewhere_safely),
-            (self._seeking, self._search_safely),
-        ):
-            if waiting:
-                uid = self._next_to_search() if waiting is self._seeking else next(iter(waiting))
-                try:
-                    try:
-                        step(uid)
-                    except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the places of the others
-                        self._give_up(uid, error)
-                except BaseException:  # it is about none of them
-                    self._settle_again(uid)
-                    raise
-                del waiting[uid]
-                return True
-        return False
-
-    def _next_to_search(self) -> str:
-        """The AppWrapper that began to wait for a search first; any of them if no steps are left to search with."""
-        anyone = next(iter(self._seeking))
-        if self._steps_left <= 0:
-            return anyone
-        return next((uid for uid in self._unplaced if uid in self._seeking), anyone)
+        turn = self._turns.next()
+        if turn is None:
+            return False
+        is_settled = True
+        try:
+            try:
+                is_settled = self._settle_at(turn)
+            except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the places of the others
+                self._give_up(turn.uid, error)
+        except BaseException:  # it is about none of them
+            self._turns.begin(turn.uid)
+            raise
+        if is_settled:
+            self._rests.pop(turn.uid, None)
+        self._turns.end(turn, is_settled=is_settled)
+        return True
 
     def _give_up(self, uid: str, error: Exception) -> None:
         """Leave an AppWrapper with the places that it has, because of an exception; all that it lacks is charged."""
         self.note_failure(uid, error)
         share = self._shares[uid]
         if share.gang is not None:
-            self._unplaced[uid] = None
+            self._turns.wait(uid)
         try:
             self._note_use(uid, share)  # not `_note_use_safely`, which may be what raised
         except Exception as another:  # noqa: BLE001  # it keeps its last known use
             self.note_failure(uid, another)
             self._note_worst_use(uid, share)
 
-    def _release_to_place(self, uid: str) -> None:
-        if self._release_safely(uid):
-            self._released[uid] = None
-        else:
-            self._note_use_safely(uid)
+    def _settle_at(self, turn: PlaceTurn) -> bool:
+        """Do one step for an AppWrapper; true if it is settled, as it also is after an exception."""
+        try:
+            is_settled = self._take_step(turn)
+        except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the places of the others
+            is_settled = True
+            self.note_failure(turn.uid, error)
+            if turn.stage is not Stage.RELEASE:  # else it keeps the places that could not be released
+                self._leave_unplaced(turn.uid)
+        if is_settled:
+            self._note_use_safely(turn.uid)
+        return is_settled
 
-    def _release_safely(self, uid: str) -> bool:
-        """Hold no places for an AppWrapper; False if it keeps the places that it has, because of an exception."""
+    def _leave_unplaced(self, uid: str) -> None:
         try:
             self._release_places(uid)
-        except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the places of the others
+        except Exception as error:  # noqa: BLE001  # as above
             self.note_failure(uid, error)
+        self._turns.wait(uid)
+
+    def _take_step(self, turn: PlaceTurn) -> bool:
+        """Do one step for an AppWrapper; true if no other follows."""
+        match turn.stage:
+            case Stage.RELEASE:
+                self._release_places(turn.uid)
+                return False
+            case Stage.HOLD_PLANNED:
+                gang = self._shares[turn.uid].to_place
+                if gang is None:
+                    return True
+                self._rests[turn.uid] = gang, self._hold_planned(turn.uid, gang)
+                return False
+            case Stage.HOLD_OTHERS:
+                return self._settle_without_search(turn.uid)
+            case Stage.SEARCH:
+                self._search(turn.uid)
+                return True
+
+    def _settle_without_search(self, uid: str) -> bool:
+        """Hold places for the pods without a planned one; false if a search for them may be needed."""
+        gang, rest = self._rests[uid]
+        if not any(rest.missing):
+            self._turns.end_wait(uid)
+        elif gang.may_need_search:
+            self._turns.wait(uid)
             return False
+        else:
+            self._hold_elsewhere(uid, gang, rest)
         return True
 
-    def _hold_planned_safely(self, uid: str) -> None:
-        try:
-            if gang := self._shares[uid].to_place:
-                self._planned[uid] = gang, self._hold_planned(uid, gang)
-                return
-        except Exception as error:  # noqa: BLE001  # as above
-            self._leave_unplaced(uid, error)
-        self._note_use_safely(uid)
-
-    def _hold_elsewhere_safely(self, uid: str) -> None:
-        gang, rest = self._planned[uid]
-        try:
-            if not any(rest.missing):
-                self._end_wait(uid)
-            elif gang.may_need_search:
-                self._unplaced.setdefault(uid)
-                self._seeking[uid] = gang, rest
-                return
-            else:
-                self._hold_elsewhere(uid, gang, rest)
-        except Exception as error:  # noqa: BLE001  # as above
-            self._leave_unplaced(uid, error)
-        self._note_use_safely(uid)
-
-    def _search_safely(self, uid: str) -> None:
+    def _search(self, uid: str) -> None:
         """Search for places; once the steps are used up, a gang waits, because its search may be long."""
-        try:
-            if self._steps_left > 0:
-                self._hold_elsewhere(uid, *self._seeking[uid])
-            else:
-                self._untried[uid] = None
-        except Exception as error:  # noqa: BLE001  # as above
-            self._leave_unplaced(uid, error)
-        self._note_use_safely(uid)
-
-    def _end_wait(self, uid: str) -> None:
-        """An AppWrapper waits for no search: its pods have places, or its search begins."""
-        self._unplaced.pop(uid, None)
-        self._untried.pop(uid, None)
+        if self._turns.has_steps:
+            self._hold_elsewhere(uid, *self._rests[uid])
+        else:
+            self._turns.try_later(uid)
 
     def _note_use_safely(self, uid: str) -> None:
         try:
@@ -614,12 +567,6 @@ class NodeLedger:
     def note_failure(self, uid: str, error: Exception) -> None:
         """Keep an exception about an AppWrapper until it is taken: the first one."""
         self._failures.setdefault(uid, Failure.of(uid, error))
-
-    def _leave_unplaced(self, uid: str, error: Exception) -> None:
-        """Hold no places for an AppWrapper, because its placement raised this exception."""
-        self.note_failure(uid, error)
-        self._release_safely(uid)
-        self._unplaced[uid] = None
 
     def _hold_planned(self, uid: str, gang: Gang) -> Unbound:
         """Hold the planned places that are there; return the pods of each pod set that have none."""
@@ -691,7 +638,7 @@ class NodeLedger:
 
     def _hold_elsewhere(self, uid: str, gang: Gang, rest: Unbound) -> None:
         """Hold places on any nodes, on trust also on potential ones, for the pods without a planned one, if all fit."""
-        self._end_wait(uid)
+        self._turns.end_wait(uid)
         pod_sets = self._apart_from_others(uid, gang, rest)
         others = self._anywhere(uid, pod_sets, rest, self._rows.traits)
         if not others and uid in self._on_trust:
@@ -699,9 +646,9 @@ class NodeLedger:
         for each in others:
             self._hold(uid, each)
         if others:
-            self._end_wait(uid)  # also if a search on fewer nodes was to be made again
+            self._turns.end_wait(uid)  # also if a search on fewer nodes was to be made again
         else:
-            self._unplaced[uid] = None
+            self._turns.wait(uid)
 
     def _fitting(self, node: str, requests: Resources, pods: int) -> int:
         """How many of `pods` pods fit on a node beside all that is there and held."""
@@ -727,10 +674,10 @@ class NodeLedger:
         present = [{rows[node]: pods for node, pods in each.items() if node in rows} for each in rest.present]
         share, tally = self._shares[uid], Tally()
         found = place(pod_sets, room, traits, Rest(rest.missing, present), tally, share.steps)
-        self._steps_left -= tally.steps
+        self._turns.use(tally.steps)
         if isinstance(found, Unplaceable) and found.undecided and share.steps < MOST_STEPS_IN_ALL:
             share.steps = min(2 * share.steps, MOST_STEPS_IN_ALL)
-            self._untried[uid] = None  # with so many steps
+            self._turns.try_later(uid)  # with so many steps
         if isinstance(found, Unplaceable):
             return []
         return [
@@ -790,4 +737,4 @@ class NodeLedger:
 
     def _touch(self, name: str) -> None:
         self._touched[name] = None
-        self._has_changed = self._has_news = True
+        self._note_news()
