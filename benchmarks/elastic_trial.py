@@ -36,7 +36,9 @@ from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
 from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.growth import grants
-from dispatcher.core.scheduling.growth.grants import GrantFacts, Growing, decide_in_steps
+from dispatcher.core.scheduling.growth.grant_facts import GrantFacts
+from dispatcher.core.scheduling.growth.grants import decide_in_steps
+from dispatcher.core.scheduling.growth.growing import Growing
 from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
 from dispatcher.core.scheduling.preemption.surplus import awaited_growth, in_parts, surplus_of
 from dispatcher.core.scheduling.queued.pending_queue import PendingQueue

@@ -22,7 +22,7 @@ from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills, Running
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
-from dispatcher.core.scheduling.growth.grants import Growing
+from dispatcher.core.scheduling.growth.growing import Growing
 from dispatcher.core.scheduling.preemption.surplus import NO_SURPLUS, Surplus, surplus_of
 from dispatcher.core.scheduling.queued.pending_queue import PendingQueue
 

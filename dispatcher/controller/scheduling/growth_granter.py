@@ -27,15 +27,9 @@ from dispatcher.core.scheduling.cycle.isolation import copies_of
 from dispatcher.core.scheduling.cycle.queue_planner import QueueRules
 from dispatcher.core.scheduling.cycle.recheck import Rechecked
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.growth.grants import (
-    Grant,
-    GrantFacts,
-    Growing,
-    change_of,
-    decide_in_steps,
-    goes_first,
-    still_fitting,
-)
+from dispatcher.core.scheduling.growth.grant_facts import GrantFacts
+from dispatcher.core.scheduling.growth.grants import change_of, decide_in_steps, goes_first, still_fitting
+from dispatcher.core.scheduling.growth.growing import Grant, Growing
 from dispatcher.core.scheduling.growth.growth_turns import asked_at
 from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, with_aside

@@ -44,14 +44,9 @@ from dispatcher.core.queues.queue import (
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
-from dispatcher.core.scheduling.growth.grants import (
-    Grant,
-    GrantFacts,
-    Growing,
-    change_of,
-    decide_in_steps,
-    goes_first,
-)
+from dispatcher.core.scheduling.growth.grant_facts import GrantFacts
+from dispatcher.core.scheduling.growth.grants import change_of, decide_in_steps, goes_first
+from dispatcher.core.scheduling.growth.growing import Grant, Growing
 from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
 from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang
 from tests.builders import at, attempt_of, make_gang, make_record

@@ -17,7 +17,8 @@ from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.queue import Elastic, Queue, Quota
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
-from dispatcher.core.scheduling.growth.grants import Grant, change_of
+from dispatcher.core.scheduling.growth.grants import change_of
+from dispatcher.core.scheduling.growth.growing import Grant
 from tests.builders import at, make_gang, make_record
 from tests.unit.core.scheduling.test_grants import CPU, Hub, waiting
 from tests.unit.core.scheduling.test_grants_templates import ZONES, Zones, held, opened

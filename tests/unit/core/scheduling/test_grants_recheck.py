@@ -13,7 +13,9 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
-from dispatcher.core.scheduling.growth.grants import GrantFacts, Growing, decide_in_steps, still_fitting
+from dispatcher.core.scheduling.growth.grant_facts import GrantFacts
+from dispatcher.core.scheduling.growth.grants import decide_in_steps, still_fitting
+from dispatcher.core.scheduling.growth.growing import Growing
 from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
 from tests.builders import at
 from tests.unit.core.scheduling.test_grants import CPU, ray

@@ -24,7 +24,9 @@ from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.growth.grants import Grant, GrantFacts, Growing, change_of, decide_in_steps
+from dispatcher.core.scheduling.growth.grant_facts import GrantFacts
+from dispatcher.core.scheduling.growth.grants import change_of, decide_in_steps
+from dispatcher.core.scheduling.growth.growing import Grant, Growing
 from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
 from tests.builders import at, attempt_of, make_record
 

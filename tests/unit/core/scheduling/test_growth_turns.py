@@ -20,7 +20,7 @@ from dispatcher.core.queues.queue import Order, Queue, Quota, Sharing
 from dispatcher.core.scheduling.cycle.cycle import QueueCycle, QueueFacts
 from dispatcher.core.scheduling.cycle.outcomes import Placed
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.growth.grants import _Growth
+from dispatcher.core.scheduling.growth.growing import GangGrowth
 from dispatcher.core.scheduling.growth.growth_turns import asked_at
 from dispatcher.core.scheduling.queued.queued_gangs import QueuedGangs
 from dispatcher.core.scheduling.sharing.gangs import RecentUse, active_gang
@@ -150,9 +150,9 @@ def test_each_step_of_a_pass_takes_few_gangs_and_pods(monkeypatch: pytest.Monkey
                 return end.value
             assert max((touched - before).values(), default=0) <= 2
 
-    counted(_Growth, "__init__")
+    counted(GangGrowth, "__init__")
     counted(QueuedGangs, "put")
-    counted(_Growth, "decision")
+    counted(GangGrowth, "decision")
     monkeypatch.setattr(incremental, "run", all_steps)
     asks: Asks = {ray(f"ray{number}"): [(100 + each, 1) for each in range(10)] for number in range(20)}
     assert granted(Hub(12, (Queue("a"),)), asks)

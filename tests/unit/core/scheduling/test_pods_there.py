@@ -40,7 +40,9 @@ from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.explain.world_facts import Cluster
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.fit.fit import Shortfall, fit, fits, fits_in_empty
-from dispatcher.core.scheduling.growth.grants import GrantFacts, Growing, decide_in_steps
+from dispatcher.core.scheduling.growth.grant_facts import GrantFacts
+from dispatcher.core.scheduling.growth.grants import decide_in_steps
+from dispatcher.core.scheduling.growth.growing import Growing
 from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
 from dispatcher.core.scheduling.preemption.surplus import surplus_of
 from tests.builders import at, attempt_of, make_record, make_snapshots

@@ -38,7 +38,9 @@ from dispatcher.core.scheduling.fit.search_budget import (
     SearchBudget,
     SearchShares,
 )
-from dispatcher.core.scheduling.growth.grants import GrantFacts, Growing, decide_in_steps
+from dispatcher.core.scheduling.growth.grant_facts import GrantFacts
+from dispatcher.core.scheduling.growth.grants import decide_in_steps
+from dispatcher.core.scheduling.growth.growing import Growing
 from dispatcher.core.scheduling.growth.waiting_gangs import WaitingGangs
 from dispatcher.core.scheduling.preemption.surplus import UNUSED, awaited_room
 from dispatcher.core.scheduling.queued.pending_queue import Changes
