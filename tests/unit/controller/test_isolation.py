@@ -208,7 +208,7 @@ def test_exception_about_the_position_of_one_gang_leaves_all_other_positions(rai
     assert tenant.uid not in found.outlooks
 
 
-PLACE_OF_GROWTH = "dispatcher.core.scheduling.growth.grants.gangs_of"
+PLACE_OF_GROWTH = "dispatcher.core.scheduling.growth.growing.gangs_of"
 
 
 @pytest.mark.parametrize("has_queues", [False, True], ids=["one-queue", "queues"])
