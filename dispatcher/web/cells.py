@@ -55,7 +55,7 @@ def colours_of(held: Mapping[str, int]) -> dict[str, int]:
     found = {}
     for key in sorted(held, key=lambda key: (-held[key], key))[:COLOURS]:
         first = crc32(key.encode()) % COLOURS
-        found[key] = min(left, key=lambda colour, first=first: (colour - first) % COLOURS)
+        found[key] = next(each for at in range(COLOURS) if (each := (first + at) % COLOURS) in left)
         left.remove(found[key])
     return found
 

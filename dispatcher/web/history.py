@@ -287,7 +287,8 @@ def _table(report: Report, columns: Sequence[Column], now: datetime | None) -> T
     leads = [each.heading.is_namespaced for each in columns]
     return Table(
         tuple(
-            Cell(each.heading.name, is_number) for each, is_number in zip(columns, are_numbers, strict=True)
+            Cell(_heading(each.heading.name), is_number)
+            for each, is_number in zip(columns, are_numbers, strict=True)
         ),
         tuple(
             tuple(
@@ -297,6 +298,11 @@ def _table(report: Report, columns: Sequence[Column], now: datetime | None) -> T
             for row, key in zip(rows, keys, strict=True)
         ),
     )
+
+
+def _heading(name: str) -> str:
+    """A heading of a terminal's table as a page has it; abbreviations stay as they are."""
+    return name if any(each in name for each in ("CPU", "GIB", "GPU")) else name.capitalize()
 
 
 def _is_number(found: object) -> bool:

@@ -25,7 +25,7 @@ from dispatcher.core.scheduling.explain.world import KnownSnapshots
 from dispatcher.errors import CommandFailed, StoreError, StoreForbidden
 from dispatcher.store.snapshot.snapshot_reader import Snapshot
 from dispatcher.text import counted, one_line
-from dispatcher.web.cells import COUNTED, FREE, Run, colours_of, runs
+from dispatcher.web.cells import COLOURS, COUNTED, FREE, Run, colours_of, css_of, runs
 from dispatcher.web.look import Look
 
 FRESH_SECONDS: Final = 5.0
@@ -49,13 +49,23 @@ class NodePicture(Struct, frozen=True):
     width: int
 
 
+class Holder(Struct, frozen=True):
+    """A gang of the legend, with the amount that it holds on all nodes of a cluster."""
+
+    key: str
+    amount: str
+    css: str
+
+
 class StripPicture(Struct, frozen=True):
-    """The nodes of a cluster that are drawn, `of_all` in number, below a sentence about them."""
+    """The nodes of a cluster that are drawn, `of_all` in number, with a sentence about them and the largest holders."""
 
     cluster: str
     sentence: str
+    gangs: tuple[Holder, ...]
     nodes: tuple[NodePicture, ...]
     of_all: int
+    has_excluded: bool
 
 
 class Why(Struct, frozen=True):
@@ -111,7 +121,9 @@ def _picture(strip: Strip, names: Mapping[str, str], colours: Mapping[str, int])
     excluded = sum(1 for each in strip.nodes if each.why)
     closed = f"; {excluded} of {counted(len(strip.nodes), 'node')} excluded" if excluded else ""
     nodes = tuple(_node(each, strip, names, colours) for each in strip.nodes[:MOST_NODES])
-    return StripPicture(strip.cluster, f"{fitting}{closed}", nodes, len(strip.nodes))
+    largest = sorted(_held([strip], names).items(), key=lambda each: (-each[1], each[0]))[:COLOURS]
+    gangs = tuple(Holder(key, in_words(strip.resource, held), css_of(key, colours)) for key, held in largest)
+    return StripPicture(strip.cluster, f"{fitting}{closed}", gangs, nodes, len(strip.nodes), bool(excluded))
 
 
 def _node(seen: NodeSeen, strip: Strip, names: Mapping[str, str], colours: Mapping[str, int]) -> NodePicture:
