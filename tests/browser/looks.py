@@ -64,7 +64,8 @@ def overflow(browser: Chrome) -> int:
 
 def complaints(browser: Chrome) -> list[str]:
     """What the console got since the last time, such as what the policy of the page forbade."""
-    return [entry["message"] for entry in browser.get_log("browser")]
+    entries = browser.get_log("browser")  # type: ignore[no-untyped-call]
+    return [entry["message"] for entry in entries]
 
 
 def screenshot(browser: Chrome, path: Path) -> None:

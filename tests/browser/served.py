@@ -8,18 +8,17 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from threading import Thread
 
-from dispatcher.web.loopback import serve
-from dispatcher.web.reading import Reading
+from dispatcher.web.loopback import Sources, serve
 
 START_SECONDS = 60
 
 
 @contextmanager
-def served(reading: Reading) -> Iterator[str]:
+def served(sources: Sources) -> Iterator[str]:
     """The address that lets one browser in; the page ends with the block."""
     address = Future[str]()
     loop = asyncio.new_event_loop()
-    serving = loop.create_task(serve(reading, 0, address.set_result))
+    serving = loop.create_task(serve(sources, 0, address.set_result))
     thread = Thread(target=_run, args=(loop, serving))
     thread.start()
     try:

@@ -13,28 +13,57 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from dispatcher.store.readers.reports import Description
+from dispatcher.store.snapshot.snapshot_reader import Snapshot
+from dispatcher.web.loopback import Sources
+from dispatcher.web.node_reading import SeenNodes
+from dispatcher.web.why import SnapshotReading
 from tests.browser.looks import LOOKS, Look, complaints, faults, look_at, overflow, screenshot
-from tests.browser.scenes import LONGEST_NAME, MARKUP, hostile, working_day
+from tests.browser.scenes import LONGEST_NAME, MARKUP, ended, hostile, waiting, working_day
 from tests.browser.served import served
 from tests.fixtures_browser import OpenBrowser, enter
-from tests.unit.web.test_loopback import Told
+from tests.unit.cli.people.test_running import node_report
+from tests.unit.web.test_loopback import Remembered, Told, ToldNodes
 
 PAGES: Final = {
     "queue": "queue",
     "appwrapper": "appwrapper/nlp/pretrain-7b",
+    "map": "map",
+    "ended": "appwrapper/nlp/tokenise",
+    "history": "history?since=30d",
     "nothing-found": "queue?q=nobody",
     "missing": "appwrapper/vision/pretrain-7b",
     "refused": "../?token=guess",
 }
 """Where each page is, seen from the queue."""
-IN_DOCS: Final = ("queue", "appwrapper")
-"""Pages whose screenshots docs/web.md shows."""
+IN_DOCS: Final = ("queue", "appwrapper", "map", "ended")
+"""Pages whose screenshots are written; docs/web.md shows two of them."""
 SCREENSHOTS: Final = os.environ.get("DISPATCHER_TEST_SCREENSHOTS", "")
 """The folder that screenshots are written to, for docs/web.md; none are written without it."""
 MOST_TABS: Final = 50
+NOT_THERE: Final = ("missing", "refused")
+"""Pages of answers that the console lists, because their status is no success."""
+FAILED: Final = "The page cannot be shown"
 
 ACTIVE: Final = "return document.activeElement"
 OUTLINE: Final = "return getComputedStyle(document.activeElement).outlineStyle"
+
+
+class PastDay(Remembered):
+    """A database that knows one AppWrapper, which was evicted once."""
+
+    def story(self, namespace: str, name: str) -> Description | None:
+        return ended() if (namespace, name) == ("nlp", "tokenise") else None
+
+
+class SnapshotOfDay(SnapshotReading):
+    """The leader's snapshot that a test gives."""
+
+    def __init__(self) -> None:
+        super().__init__("postgresql://nobody@localhost/none")
+
+    def look(self) -> Snapshot:
+        return waiting()
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +75,8 @@ def told() -> Told:
 @pytest.fixture(scope="module")
 def address(told: Told) -> Iterator[str]:
     """The printed address."""
-    with served(told) as address:
+    nodes = ToldNodes(SeenNodes(told.seen.at, tuple(node_report().nodes)))
+    with served(Sources(told, nodes, PastDay(), SnapshotOfDay())) as address:
         yield address
 
 
@@ -63,13 +93,14 @@ def test_page_fits_and_has_no_fault(browser: Chrome, queue: str, page: str, look
     browser.get(f"{queue.removesuffix('queue')}{PAGES[page]}")
     if SCREENSHOTS and page in IN_DOCS:
         screenshot(browser, Path(SCREENSHOTS, f"{page}-{look.name}.png"))
+    assert browser.find_element(By.TAG_NAME, "h1").text != FAILED
     assert overflow(browser) == 0
     assert faults(browser) == []
 
 
 def test_pages_load_nothing_that_their_policy_forbids(browser: Chrome, queue: str) -> None:
     complaints(browser)
-    for path in ("queue", "appwrapper/nlp/pretrain-7b", "queue?q=nobody"):
+    for path in (PAGES[each] for each in PAGES if each not in NOT_THERE):
         browser.get(f"{queue.removesuffix('queue')}{path}")
     assert complaints(browser) == []
 

@@ -29,25 +29,25 @@ def column(page: ReportPage, heading: str) -> list[str]:
 
 def test_history_has_the_appwrappers_of_the_window_and_leads_to_each(past: Past) -> None:
     page = PAGES["history"](past, Asked(since="30d"))
-    assert column(page, "NAME") == ["team-a/train", "team-b/probe", "team-a/train"]
-    assert column(page, "OUTCOME") == ["", "failed", "completed"]
+    assert column(page, "Name") == ["team-a/train", "team-b/probe", "team-a/train"]
+    assert column(page, "Outcome") == ["", "failed", "completed"]
     assert {cell.key for row in page.table.rows for cell in row if cell.key} == {
         ("team-a", "train"),
         ("team-b", "probe"),
     }
-    assert column(PAGES["history"](past, Asked(since="30d", outcome="failed")), "NAME") == ["team-b/probe"]
+    assert column(PAGES["history"](past, Asked(since="30d", outcome="failed")), "Name") == ["team-b/probe"]
     assert not PAGES["history"](past, Asked(since="30d", user="nobody")).table.rows
 
 
 def test_usage_adds_up_by_the_key_that_is_asked_for(past: Past) -> None:
     page = PAGES["usage"](past, Asked(since="30d", by="user"))
-    assert dict(zip(column(page, "USER"), column(page, "GPU-H"), strict=True))["alice"] == "4"
+    assert dict(zip(column(page, "User"), column(page, "GPU-H"), strict=True))["alice"] == "4"
     assert [each.is_number for each in page.table.headings][:2] == [False, True]
 
 
 def test_waits_has_those_that_still_wait(past: Past) -> None:
     page = PAGES["waits"](past, Asked(since="30d", queue="night"))
-    assert column(page, "STILL WAITING") == ["1"]
+    assert column(page, "Still waiting") == ["1"]
 
 
 def test_life_of_an_appwrapper_is_drawn_from_its_events(past: Past, lives: Lives) -> None:

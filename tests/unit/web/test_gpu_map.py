@@ -10,18 +10,14 @@ import pytest
 
 from dispatcher.cli.people.node_report import NO_APPWRAPPER, SeenNode
 from dispatcher.core.model.resources import Resources
+from dispatcher.web.cells import CELL, COLOURS, MOST_CELLS, Run, colours_of
 from dispatcher.web.gpu_map import (
-    CELL,
-    COLOURS,
-    MOST_CELLS,
     MOST_GANGS,
     MOST_NODES,
     Fits,
     GangColour,
     MapPage,
     NodeRow,
-    Run,
-    colours_of,
     map_page,
     pods_that_fit,
 )

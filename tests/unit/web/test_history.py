@@ -14,7 +14,10 @@ from dispatcher.web.past import Past
 
 START: Final = datetime(2026, 11, 1, 12, tzinfo=UTC)
 EVENT: Final = ("at", "cause", "to_phase", "reason", "message", "cluster", "attempt", "seconds_in_state")
-ATTEMPT: Final = ("attempt", "cluster", "decided_at", "ended_at", "outcome", "gpu_h")
+ATTEMPT: Final = (
+    *("attempt", "cluster", "decided_at", "started_at", "ended_at"),
+    *("held_s", "outcome", "error_class", "gpu_h"),
+)
 
 
 def at(seconds: float) -> datetime:
@@ -44,7 +47,10 @@ EVICTED_ONCE: Final = description(
         event(700, "pods-running", "Running", 2, 300),
         event(1000, "completed", "Completed", 2, 900_000),
     ],
-    [(1, "east", at(100), at(500), "evicted", 4), (2, "west", at(600), at(1000), "completed", 4)],
+    [
+        (1, "east", at(100), at(200), at(500), 400.0, "evicted", "NodeLost", 4),
+        (2, "west", at(600), at(700), at(1000), 400.0, "completed", None, 4),
+    ],
 )
 
 
@@ -83,7 +89,7 @@ def test_phase_of_a_second_in_a_week_can_be_seen() -> None:
     life = life_of(
         description(
             [event(0, "submitted", "Queued", 0, week), event(week, "dispatched", "Dispatching", 1, 1)],
-            [(1, "east", at(week), None, None, 0)],
+            [(1, "east", at(week), None, None, 1.0, None, None, 0)],
         )
     )
     assert life is not None
