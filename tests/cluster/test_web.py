@@ -27,10 +27,11 @@ LISTS_NODES = {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["lis
 
 
 @asynccontextmanager
-async def page(kubeconfig: Path) -> AsyncIterator[str]:
+async def page(kubeconfig: Path, database_url: str = "") -> AsyncIterator[str]:
     """The address that the command prints; Ctrl-C ends it well."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "dispatcher", "web", "--no-open", "--kubeconfig", str(kubeconfig)),
+        *("--database-url", database_url),
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         cwd=CHECKOUT,
         stdout=asyncio.subprocess.PIPE,
@@ -48,10 +49,12 @@ async def page(kubeconfig: Path) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def browser_of(kubeconfig: Path) -> AsyncIterator[Callable[[str], Awaitable[str]]]:
+async def browser_of(
+    kubeconfig: Path, database_url: str = ""
+) -> AsyncIterator[Callable[[str], Awaitable[str]]]:
     """Reads pages in a browser that has opened the printed address."""
     jar = aiohttp.CookieJar(unsafe=True)  # of an address that is no name
-    async with page(kubeconfig) as address, aiohttp.ClientSession(cookie_jar=jar) as client:
+    async with page(kubeconfig, database_url) as address, aiohttp.ClientSession(cookie_jar=jar) as client:
         async with client.get(address) as response:
             entered = re.search(r'content="0; url=(/[\w-]+)/queue"', await response.text())
         assert entered is not None
@@ -102,3 +105,24 @@ async def test_map_shows_the_gpu_of_a_running_gang_on_its_node(world: World) -> 
         assert re.findall(rf'<tr><th scope="row">(.*?)</th>.*<td>{key} 1</td>', text) == [
             running["spec"]["nodeName"]
         ]
+
+
+async def test_page_with_the_database_draws_why_a_gang_waits_and_when_it_began(world: World) -> None:
+    await world.start_dispatcher(snapshot_seconds="0.1")
+    await world.create_until("Backoff", appwrapper("large", item(job("large", 2, cpu="60"))))
+    reader = await asyncio.to_thread(
+        world.plane.service_account_kubeconfig, world.namespace, "reader", [LISTS]
+    )
+    async with browser_of(reader, world.database_url) as read:
+
+        async def is_drawn() -> str | None:
+            text = await read(f"appwrapper/{world.namespace}/large")
+            return text if "0 of 2 pods would fit now, each asks for 60 cpu" in text else None
+
+        text = await world.until(is_drawn, "the page draws the nodes of the snapshot")
+        nodes = await world.client.get("/api/v1/nodes")
+        names = {each["metadata"]["name"] for each in nodes["items"]}
+        assert set(re.findall(r'<tr><th scope="row">(.*?)</th>', text)) == names
+        assert "It was never dispatched." in text
+        assert re.findall(r'<rect class="bar (\w+)"', text) == ["queued"]
+        assert f"{world.namespace}/large" in await read("history")
