@@ -22,8 +22,15 @@ CELL: Final = 14
 """Width of a cell in pixels."""
 FREE: Final = "free"
 COUNTED: Final = "free for its pods"
-CLASSES: Final = {NO_APPWRAPPER: "no-appwrapper", UNKNOWN: "unknown", FREE: "free", COUNTED: "counted"}
-"""The classes of cells that no gang holds, by the word for their holder."""
+OWN: Final = "this AppWrapper"
+CLASSES: Final = {
+    NO_APPWRAPPER: "no-appwrapper",
+    UNKNOWN: "unknown",
+    FREE: "free",
+    COUNTED: "counted",
+    OWN: "own",
+}
+"""The classes of cells that no running gang holds, by the word for their holder."""
 
 
 class Run(Struct, frozen=True):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import re
 import secrets
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -33,6 +34,7 @@ from dispatcher.web.node_reading import NodeReading
 from dispatcher.web.pages import appwrapper_page, queue_page, similar
 from dispatcher.web.past import Past
 from dispatcher.web.reading import Reading
+from dispatcher.web.what_if import NAME, Question
 from dispatcher.web.why import SnapshotReading
 
 HOST: Final = "127.0.0.1"
@@ -58,6 +60,7 @@ HTTP: Final = 80
 """The port that browsers leave out of the Host."""
 REFUSED: Final = frozenset({400, 403, 421})
 """After these answers the connection is closed."""
+_NUMBER: Final = re.compile("[0-9]{1,3}")
 IDLE_SECONDS: Final = 15
 """How long a connection without a request is kept."""
 
@@ -108,6 +111,7 @@ class Page:
                 web.get(f"{self._root}/style.css", self._style),
                 web.get(f"{self._root}/icon.svg", self._icon),
                 *(self._routes_of(self._past) if self._past else ()),
+                *([web.get(f"{self._root}/{NAME}", self._what_if)] if self._snapshot else ()),
             ]
         )
         return application
@@ -195,6 +199,7 @@ class Page:
         no_picture = self._snapshot.problem if self._snapshot else ""
         found = {
             "key": f"{namespace}/{name}",
+            "here": request.rel_url.raw_path,
             "page": page,
             "why": why,
             "no_picture": no_picture,
@@ -212,6 +217,27 @@ class Page:
             return story_of(found) if found else None, ""
         except CommandFailed as error:
             return None, f"{error}."
+
+    async def _what_if(self, request: web.Request) -> web.StreamResponse:
+        assert self._snapshot is not None  # noqa: S101  # else there is no such route
+        question = Question.of(request.query)
+        try:
+            why = (
+                await asyncio.to_thread(self._snapshot.what_if, question, _change_in(request))
+                if request.query
+                else None
+            )
+        except NotWritten as error:
+            return self._told(400, "This gang cannot be asked about", f"{error}.")
+        back = f"{request.rel_url.raw_path}?{urlencode(question.parameters)}"
+        values = {
+            "question": question,
+            "why": why,
+            "no_picture": self._snapshot.problem,
+            "here": f"{back}&",
+            "back": back,
+        }
+        return self._shown("what_if.html", values)
 
     def _routes_of(self, past: Past) -> Iterable[web.RouteDef]:
         """The pages that only the database has."""
@@ -248,7 +274,8 @@ class Page:
         return self._shown("told.html", {"heading": heading, "advice": advice}, status)
 
     def _shown(self, template: str, values: Mapping[str, Any], status: int = 200) -> web.Response:
-        reading, pages = self._reading, tuple(PAGES) if self._past else ()
+        reading = self._reading
+        pages = (*(PAGES if self._past else ()), *([NAME] if self._snapshot else ()))
         common = {
             "at": reading.seen.at,
             "problem": reading.problem,
@@ -258,6 +285,12 @@ class Page:
         }
         text = self._templates.get_template(template).render({**common, **values})
         return web.Response(text=text, status=status, content_type="text/html")
+
+
+def _change_in(request: web.Request) -> int | None:
+    """The number of the change that an address asks for; None without one."""
+    written = request.query.get("after", "")
+    return int(written) if _NUMBER.fullmatch(written) else None
 
 
 def _is_same(given: str, wanted: str) -> bool:

@@ -17,31 +17,39 @@ from msgspec import Struct
 from dispatcher.cli.people.explain import explanations
 from dispatcher.cli.people.node_report import NO_APPWRAPPER
 from dispatcher.cli.query import NO_LEADER, TO_GET_A_ROLE, leader_snapshot, why_not
-from dispatcher.cli.screens.explanation import Document
+from dispatcher.cli.screens.explanation import Block, Document, would_be_dispatched
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.records.record import Record
+from dispatcher.core.model.resources import PODS
+from dispatcher.core.scheduling.cycle.outcomes import Placed
 from dispatcher.core.scheduling.explain.node_strips import CORES, NodeSeen, Strip, strips
-from dispatcher.core.scheduling.explain.world import KnownSnapshots
+from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
 from dispatcher.errors import CommandFailed, StoreError, StoreForbidden
 from dispatcher.store.snapshot.snapshot_reader import Snapshot
 from dispatcher.text import counted, one_line
-from dispatcher.web.cells import COLOURS, COUNTED, FREE, Run, colours_of, css_of, runs
+from dispatcher.web.cells import COLOURS, COUNTED, FREE, OWN, Run, colours_of, css_of, runs
 from dispatcher.web.look import Look
+from dispatcher.web.what_if import Question, submitted
 
 FRESH_SECONDS: Final = 5.0
 """Seconds for which a snapshot answers all pages; the leader writes one every few seconds."""
 MOST_NODES: Final = 200
 """Nodes of a cluster that are drawn: those that take most pods come first."""
 
+FITTING: Final = "Pods that fit"
+PLACED: Final = "Its pods"
 CORE: Final = 1000
 """The amount that a cell stands for where cores are drawn."""
 
 
 class NodePicture(Struct, frozen=True):
-    """A node of a strip: its cells, and the same in words. `why` says why no pod of the gang may use it."""
+    """A node of a strip: its cells, and the same in words. `why` says why no pod of the gang may use it.
+
+    `pods` are those of the gang that fit there, or have a place there.
+    """
 
     name: str
-    fits: int
+    pods: int
     free: str
     holders: str
     why: str
@@ -58,21 +66,34 @@ class Holder(Struct, frozen=True):
 
 
 class StripPicture(Struct, frozen=True):
-    """The nodes of a cluster that are drawn, `of_all` in number, with a sentence about them and the largest holders."""
+    """The nodes of a cluster that are drawn, `of_all` in number, with a sentence about them and the largest holders.
+
+    `heading` says what the pods of each node are: those that fit, or those that have a place there.
+    """
 
     cluster: str
     sentence: str
+    heading: str
     gangs: tuple[Holder, ...]
     nodes: tuple[NodePicture, ...]
     of_all: int
     has_excluded: bool
+    has_places: bool
 
 
 class Why(Struct, frozen=True):
-    """The explanation of a pending AppWrapper, with a strip for each cluster; `note` says what makes it uncertain."""
+    """The explanation of a pending AppWrapper, with a strip for each cluster; `note` says what makes it uncertain.
+
+    `changes` are those that would dispatch it, in words. After the change with the number `after` the strips are those
+    of the clusters that it goes to; None without a change.
+    """
 
     document: Document
+    blocks: tuple[Block, ...]
+    """The tables of the document, without the changes."""
+    changes: tuple[str, ...]
     strips: tuple[StripPicture, ...]
+    after: int | None = None
     note: str = ""
 
 
@@ -84,8 +105,11 @@ class SnapshotReading(Look[Snapshot | None]):
         self._url = url
         self._planning = threading.Lock()
 
-    def why(self, namespace: str, name: str) -> Why | None:
-        """Why the AppWrapper waits; None if it is not pending, or nothing could be read. One is planned at a time."""
+    def why(self, namespace: str, name: str, after: int | None = None) -> Why | None:
+        """Why the AppWrapper waits, or where it goes after a change; None if it is not pending, or nothing was read.
+
+        One is planned at a time.
+        """
         snapshot = self.look()
         if snapshot is None:
             return None
@@ -93,7 +117,19 @@ class SnapshotReading(Look[Snapshot | None]):
         if record is None:
             return None
         with self._planning:
-            return why_of(snapshot, record)
+            return why_of(snapshot, snapshot.world, record, after)
+
+    def what_if(self, question: Question, after: int | None = None) -> Why | None:
+        """What would happen to a gang that is not submitted, also after a change; None if nothing was read.
+
+        Raises `NotWritten` for what intake would reject. One is planned at a time.
+        """
+        snapshot = self.look()
+        if snapshot is None:
+            return None
+        world, record = submitted(snapshot, question)
+        with self._planning:
+            return why_of(snapshot, world, record, after)
 
     def _read(self) -> Snapshot:
         try:
@@ -104,54 +140,136 @@ class SnapshotReading(Look[Snapshot | None]):
             raise CommandFailed(one_line(str(error))) from error
 
 
-def why_of(snapshot: Snapshot, record: Record) -> Why:
-    """The explanation of a pending AppWrapper of the snapshot, and the nodes of each cluster as it meets them."""
+def why_of(snapshot: Snapshot, world: World, record: Record, after: int | None = None) -> Why:
+    """The explanation of a pending AppWrapper of a world, and the nodes of each cluster as it meets them.
+
+    The world was made from the snapshot. If the next cycle dispatches the AppWrapper, or would after the change with
+    the number `after`, the nodes are those of its cluster, with its pods on them.
+    """
+    known, names = KnownSnapshots(), {uid: each.key for uid, each in snapshot.records.items()}
+    (report,) = explanations(snapshot, world, [record.uid], known)
+    changes, document = report.changes(), report.document()
+    told = would_be_dispatched([each.words for each in changes])
+    notes = [] if snapshot.has_leader else [NO_LEADER]
+    if after is not None and after >= len(changes):
+        notes.append("The change of this address is not among those that would dispatch it any more.")
+        after = None
+    if after is None:
+        pictures = _where_it_goes(world, record, names) or _pictures(world, record, names, {}, known)
+    else:
+        pictures = _where_it_goes(changes[after].after(world), record, names)
+        if not pictures:
+            notes.append("After this change others are preempted for it first: no place is known yet.")
+    return Why(
+        document,
+        tuple(each for each in document.blocks if each != told),
+        tuple(each.words for each in changes),
+        pictures,
+        after,
+        " ".join(notes),
+    )
+
+
+def _where_it_goes(world: World, record: Record, names: Mapping[str, str]) -> tuple[StripPicture, ...]:
+    """The nodes of the cluster that the next cycle sends the gang to; nothing if it sends it to none yet."""
     known = KnownSnapshots()
-    (report,) = explanations(snapshot, snapshot.world, [record.uid], known)
-    met = strips(snapshot.world, record, known)
-    names = {uid: each.key for uid, each in snapshot.records.items()}
+    outcome = next((each for each in world.plan(known) if each.record.uid == record.uid), None)
+    if not isinstance(outcome, Placed):
+        return ()
+    placed = {outcome.cluster: _placed(outcome)}
+    return tuple(
+        each for each in _pictures(world, record, names, placed, known) if each.cluster == outcome.cluster
+    )
+
+
+def _placed(outcome: Placed) -> dict[str, Counter[str]]:
+    """The pods of a placed gang on each node, and what they request of each resource."""
+    gang = outcome.record.gang.in_cluster(outcome.cluster)
+    found: dict[str, Counter[str]] = {}
+    for pod_set, places in zip(gang.pod_sets, outcome.assignment.places, strict=False):
+        for node, pods in places:
+            there = found.setdefault(node, Counter())
+            there[PODS] += pods
+            there.update({name: amount * pods for name, amount in pod_set.requests.items() if name != PODS})
+    return found
+
+
+def _pictures(
+    world: World,
+    record: Record,
+    names: Mapping[str, str],
+    placed: Mapping[str, Mapping[str, Counter[str]]],
+    known: KnownSnapshots,
+) -> tuple[StripPicture, ...]:
+    met = strips(world, record, known)
     colours = colours_of(_held(met, names))
-    pictures = tuple(_picture(each, names, colours) for each in met)
-    return Why(report.document(), pictures, "" if snapshot.has_leader else NO_LEADER)
+    return tuple(_picture(each, names, colours, placed.get(each.cluster)) for each in met)
 
 
-def _picture(strip: Strip, names: Mapping[str, str], colours: Mapping[str, int]) -> StripPicture:
+def _picture(
+    strip: Strip,
+    names: Mapping[str, str],
+    colours: Mapping[str, int],
+    placed: Mapping[str, Counter[str]] | None,
+) -> StripPicture:
+    nodes = [_node(each, strip, names, colours, placed) for each in strip.nodes]
+    if placed is not None:
+        nodes.sort(key=lambda each: -each.pods)
+    largest = sorted(_held([strip], names).items(), key=lambda each: (-each[1], each[0]))[:COLOURS]
+    return StripPicture(
+        strip.cluster,
+        _about(strip) if placed is None else _about_places(placed),
+        FITTING if placed is None else PLACED,
+        tuple(Holder(key, in_words(strip.resource, held), css_of(key, colours)) for key, held in largest),
+        tuple(nodes[:MOST_NODES]),
+        len(nodes),
+        any(each.why for each in nodes),
+        placed is not None,
+    )
+
+
+def _about(strip: Strip) -> str:
     each_asks = f"each asks for {in_words(strip.resource, strip.requests)} {strip.resource}"
     fitting = f"{strip.fitting} of {counted(strip.pods, 'pod')} would fit now, {each_asks}"
     excluded = sum(1 for each in strip.nodes if each.why)
     closed = f"; {excluded} of {counted(len(strip.nodes), 'node')} excluded" if excluded else ""
-    nodes = tuple(_node(each, strip, names, colours) for each in strip.nodes[:MOST_NODES])
-    largest = sorted(_held([strip], names).items(), key=lambda each: (-each[1], each[0]))[:COLOURS]
-    gangs = tuple(Holder(key, in_words(strip.resource, held), css_of(key, colours)) for key, held in largest)
-    return StripPicture(strip.cluster, f"{fitting}{closed}", gangs, nodes, len(strip.nodes), bool(excluded))
+    return f"{fitting}{closed}"
 
 
-def _node(seen: NodeSeen, strip: Strip, names: Mapping[str, str], colours: Mapping[str, int]) -> NodePicture:
-    held = sorted(_by_name(seen, names).items(), key=lambda each: (-each[1], each[0]))
+def _about_places(placed: Mapping[str, Counter[str]]) -> str:
+    pods = sum(each[PODS] for each in placed.values())
+    return f"{counted(pods, 'pod')} on {counted(len(placed), 'node')}"
+
+
+def _node(
+    seen: NodeSeen,
+    strip: Strip,
+    names: Mapping[str, str],
+    colours: Mapping[str, int],
+    placed: Mapping[str, Counter[str]] | None,
+) -> NodePicture:
     unit = CORE if strip.resource == CORES else 1
+    own = (placed or {}).get(seen.name, Counter())
+    held = sorted(_by_name(seen, names).items(), key=lambda each: (-each[1], each[0]))
     others = max(0, seen.allocatable - max(seen.free, 0) - sum(seen.holders.values()))
-    free = FREE if seen.why or not seen.fits else COUNTED
+    free = seen.free - own[strip.resource]
+    is_counted = placed is None and seen.fits and not seen.why
+    amounts = [*held, (NO_APPWRAPPER, others), (OWN, own[strip.resource])]
     cells = tuple(
         runs(
             seen.name,
             [
-                *((key, -(-amount // unit)) for key, amount in held),
-                (NO_APPWRAPPER, others // unit),
-                (free, max(seen.free, 0) // unit),
+                *((key, -(-amount // unit)) for key, amount in amounts),
+                (COUNTED if is_counted else FREE, max(free, 0) // unit),
             ],
             colours,
         )
     )
-    said = [
-        f"{key} {in_words(strip.resource, amount)}"
-        for key, amount in (*held, (NO_APPWRAPPER, others))
-        if amount
-    ]
     return NodePicture(
         seen.name,
-        seen.fits,
-        in_words(strip.resource, seen.free),
-        ", ".join(said),
+        seen.fits if placed is None else own[PODS],
+        in_words(strip.resource, free),
+        ", ".join(f"{key} {in_words(strip.resource, amount)}" for key, amount in amounts if amount),
         seen.why,
         cells,
         sum(each.width for each in cells),

@@ -6,20 +6,13 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from dispatcher.core.model.records.record import Attempt, Phase, Record
-from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
-from dispatcher.core.scheduling.explain.scenario import parse_scenario
-from dispatcher.core.scheduling.explain.world_facts import RunningGang
 from dispatcher.store.readers.reports import Description
-from dispatcher.store.snapshot.snapshot_reader import Snapshot
 from dispatcher.web.reading import Seen
-from tests.builders import at, make_record
 from tests.unit.web.test_history import EVICTED_ONCE
 from tests.unit.web.test_loopback import appwrapper, seen_of
 
 Json = dict[str, Any]
 
-GPU: Final = "nvidia.com/gpu"
 LONGEST_NAME: Final = 253
 """Characters that a name of Kubernetes may have."""
 MARKUP: Final = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">"
@@ -59,43 +52,6 @@ def hostile() -> Seen:
     return seen_of(evil, long)
 
 
-def waiting() -> Snapshot:
-    """The leader's snapshot of that day: a gang that waits on two clusters, one with a tainted node."""
-    shape = {"allocatable": {"cpu": 64, GPU: 8, "pods": 110}}
-    reserved = [{"key": "team", "value": "speech", "effect": "NoSchedule"}]
-    document = {
-        "clusters": [
-            {"name": "east", "nodes": [{**shape, "name": "gpu", "count": 5}]},
-            {
-                "name": "west",
-                "nodes": [{**shape, "name": "a", "count": 3}, {**shape, "name": "b", "taints": reserved}],
-            },
-        ],
-        "running": [
-            _runs("tokenise", "east", 3, 4, ["gpu-0", "gpu-1", "gpu-2"]),
-            _runs("finetune-13b", "east", 2, 6, ["gpu-3", "gpu-4"]),
-            _runs("detector-9", "west", 3, 5, ["a-0", "a-1", "a-2"]),
-            _runs("ablation", "east", 1, 4, ["gpu-0"]),
-        ],
-        "pending": [
-            {"name": "pretrain-7b", "namespace": "nlp", "pods": [{"count": 8, "requests": {GPU: 4}}]}
-        ],
-    }
-    world = replace(parse_scenario(document), now=at(7200))
-    (pretrain,) = world.pending
-    records = {each.name: _record_of(each) for each in world.running}
-    facts = {pretrain.uid: pretrain, **records}
-    return Snapshot(world, facts, SchedulingRules(), world.now, has_leader=True)
-
-
-def _record_of(gang: RunningGang) -> Record:
-    found = make_record(Phase.RUNNING, gang.name, uid=gang.name, user="grace", namespace="nlp")
-    attempt = Attempt(1, gang.cluster, at(0))
-    return replace(
-        found, gang=replace(found.gang, demand=gang.demand), attempt=attempt, expected_seconds=9000
-    )
-
-
 def ended() -> Description:
     """An AppWrapper that is gone from the hub, and was evicted once."""
     job = Row(
@@ -115,11 +71,6 @@ class Row(dict[str, object]):
 
     def __missing__(self, column: str) -> None:
         return None
-
-
-def _runs(name: str, cluster: str, count: int, gpus: int, nodes: list[str]) -> Json:
-    pods = [{"count": count, "requests": {GPU: gpus}, "nodes": nodes}]
-    return {"name": name, "cluster": cluster, "pods": pods}
 
 
 def _gang(name: str, team: str, position: int, gpus: int, user: str, **waiting: Any) -> Json:  # noqa: ANN401

@@ -19,15 +19,18 @@ from dispatcher.web.loopback import Sources
 from dispatcher.web.node_reading import SeenNodes
 from dispatcher.web.why import SnapshotReading
 from tests.browser.looks import LOOKS, Look, complaints, faults, look_at, overflow, screenshot
-from tests.browser.scenes import LONGEST_NAME, MARKUP, ended, hostile, waiting, working_day
+from tests.browser.scenes import LONGEST_NAME, MARKUP, ended, hostile, working_day
 from tests.browser.served import served
 from tests.fixtures_browser import OpenBrowser, enter
 from tests.unit.cli.people.test_running import node_report
 from tests.unit.web.test_loopback import Remembered, Told, ToldNodes
+from tests.unit.web.waiting import waiting
 
 PAGES: Final = {
     "queue": "queue",
     "appwrapper": "appwrapper/nlp/pretrain-7b",
+    "after": "appwrapper/nlp/pretrain-7b?after=0",
+    "what-if": "what-if?pods=3&gpus=8",
     "map": "map",
     "ended": "appwrapper/nlp/tokenise",
     "history": "history?since=30d",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,7 +36,7 @@ from dispatcher.core.scheduling.explain.advice import NEVER_ON_A_CLUSTER
 from dispatcher.core.scheduling.explain.estimate_words import why_unknown
 from dispatcher.core.scheduling.explain.estimates import Estimate, UnknownStart, Why
 from dispatcher.core.scheduling.explain.explanation import Explanation
-from dispatcher.core.scheduling.explain.repair import AddNodes, RemoveGangs, Repair, in_words, listed
+from dispatcher.core.scheduling.explain.repair import AddNodes, RemoveGangs, Repair, apply, in_words, listed
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.fit.estimated_ends import stated_end
 from dispatcher.core.scheduling.preemption.account_report import AccountRow
@@ -70,6 +70,14 @@ _MOST_SPARED: Final = 10
 """Gangs that are not preempted, in the table for people."""
 _MOST_NEIGHBOURS: Final = 3
 """Names before and after it in the queue; JSON has them all."""
+
+
+class HelpfulChange(NamedTuple):
+    """A change that would dispatch a gang: in words, to be read after "it would be dispatched", and as it is made."""
+
+    words: str
+    after: Callable[[World], World]
+    """The world after the change."""
 
 
 class Report(Struct, frozen=True):
@@ -257,19 +265,39 @@ class Report(Struct, frozen=True):
         more = len(spared) - len(rows)
         return Block(_SPARED, rows, (f"and {more} more, which -o json lists",) if more else ())
 
+    def changes(self) -> list[HelpfulChange]:
+        """The changes of which each alone would dispatch the gang, those that cost an operator least first."""
+        found, uid = self.explanation, self.explanation.record.uid
+        opened = [
+            HelpfulChange(
+                f"with {'node' if len(each.nodes) == 1 else 'nodes'} {listed(each.nodes)} in {each.cluster} uncordoned",
+                lambda world, each=each: world.with_open_nodes(each.cluster, each.nodes),
+            )
+            for each in found.cordoned
+        ]
+        least = found.priority
+        raised = [
+            HelpfulChange(
+                f"with priority {least} instead of {found.record.priority}",
+                lambda world: world.with_priority(uid, least),
+            )
+            for _ in range(least is not None)
+        ]
+        repaired = [
+            HelpfulChange(
+                in_words(self._named(each), self._like(each)), lambda world, each=each: apply(world, each)
+            )
+            for each in found.advice.repairs
+        ]
+        return [*opened, *raised, *repaired]
+
     def _help(self, now: datetime | None) -> Iterator[Block]:
         """The holders of the missing capacity, and the changes that would dispatch the gang, or why none is known."""
-        advice, priority = self.explanation.advice, self.explanation.priority
+        found = self.explanation
+        advice = found.advice
         yield Block(_HOLDERS, [self._holder_row(uid, now) for uid in advice.holders])
-        changes = []
-        for opened in self.explanation.cordoned:
-            word = "node" if len(opened.nodes) == 1 else "nodes"
-            changes.append(f"with {word} {listed(opened.nodes)} in {opened.cluster} uncordoned")
-        if priority is not None:
-            changes.append(f"with priority {priority} instead of {self.explanation.record.priority}")
-        is_unknown = advice.message and not changes
-        repairs = [in_words(self._named(each), self._like(each)) for each in advice.repairs]
-        yield would_be_dispatched([*changes, *repairs])
+        yield would_be_dispatched([each.words for each in self.changes()])
+        is_unknown = advice.message and not found.cordoned and found.priority is None
         yield Block(below=(f"{advice.message[0].upper()}{advice.message[1:]}.",) if is_unknown else ())
 
     def _holder_row(self, uid: str, now: datetime | None) -> tuple[str, ...]:
