@@ -50,6 +50,7 @@ def web(namespace: str, port: int, no_open: bool, at: HubOptions, database_url: 
     from dispatcher.web.loopback import Sources, serve_until_interrupted
     from dispatcher.web.node_reading import NodeReading
     from dispatcher.web.past import Past
+    from dispatcher.web.queues_page import QueueReading
     from dispatcher.web.reading import Reading
     from dispatcher.web.why import SnapshotReading
 
@@ -69,7 +70,7 @@ def web(namespace: str, port: int, no_open: bool, at: HubOptions, database_url: 
                 enter.write_text(f'<meta http-equiv="refresh" content="0; url={address}">\n')
                 webbrowser.open(enter.as_uri())
 
-        sources = Sources(reading, NodeReading(at, namespace), past, snapshot)
+        sources = Sources(reading, NodeReading(at, namespace), QueueReading(at), past, snapshot)
         run_coroutine(serve_until_interrupted(sources, port, tell))
 
 

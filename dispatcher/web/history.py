@@ -16,8 +16,8 @@ from msgspec import Struct
 from dispatcher.cli.command_line import NotWritten
 from dispatcher.cli.people.history import HISTORY, USED, WAITS, Outcome
 from dispatcher.cli.screens.describe import ATTEMPTS, TIMELINE, facts_of
-from dispatcher.cli.screens.output import Column, plain, text
-from dispatcher.cli.screens.tables import span
+from dispatcher.cli.screens.output import Column, how_long, named, plain, text
+from dispatcher.cli.screens.tables import Heading, span
 from dispatcher.core.model.records.record import Phase
 from dispatcher.store.readers.reports import (
     COLUMN_OF,
@@ -171,10 +171,31 @@ def waits_page(past: Past, asked: Asked) -> ReportPage:
     return ReportPage("waits", _table(found, WAITS, None), "Nothing was queued then.")
 
 
+def interruptions_page(past: Past, asked: Asked) -> ReportPage:
+    """Who lost a cluster, to whom, and why."""
+    found = past.interruptions(past.window(asked.since, asked.until), asked.filter)
+    note = f"The newest {MOST_ROWS}: narrow the window or the filter for others." if found.is_cut else ""
+    return ReportPage(
+        "interruptions", _table(found, INTERRUPTIONS, None), "No attempt was interrupted then.", note
+    )
+
+
+INTERRUPTIONS: Final = (
+    plain("AT", "at"),
+    named(),
+    plain("WHAT", "what"),
+    plain("REASON", "reason"),
+    Column(Heading("FOR"), lambda row: f"{row['by_namespace']}/{row['by_name']}" if row["by_name"] else ""),
+    plain("QUEUE", "queue"),
+    plain("CLUSTER", "cluster"),
+    how_long("RAN", "ran_s"),
+    plain("GPU-H LOST", "gpu_h_lost"),
+)
 PAGES: Final[Mapping[str, Callable[[Past, Asked], ReportPage]]] = {
     "history": history_page,
     "usage": usage_page,
     "waits": waits_page,
+    "interruptions": interruptions_page,
 }
 """The pages of a window by the last part of their path."""
 

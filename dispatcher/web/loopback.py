@@ -33,6 +33,7 @@ from dispatcher.web.history import PAGES, Asked, ReportPage, Story, story_of
 from dispatcher.web.node_reading import NodeReading
 from dispatcher.web.pages import appwrapper_page, queue_page, similar
 from dispatcher.web.past import Past
+from dispatcher.web.queues_page import QueueReading, queues_page
 from dispatcher.web.reading import Reading
 from dispatcher.web.what_if import NAME, Question
 from dispatcher.web.why import SnapshotReading
@@ -76,6 +77,7 @@ class Sources(Struct, frozen=True):
 
     appwrappers: Reading
     nodes: NodeReading
+    queues: QueueReading
     past: Past | None = None
     snapshot: SnapshotReading | None = None
 
@@ -86,6 +88,7 @@ class Page:
     def __init__(self, sources: Sources) -> None:
         self._reading = sources.appwrappers
         self._nodes = sources.nodes
+        self._queues = sources.queues
         self._past = sources.past
         self._snapshot = sources.snapshot
         self._token = secrets.token_urlsafe(32)
@@ -107,6 +110,7 @@ class Page:
             [
                 web.get(f"{self._root}/queue", self._queue),
                 web.get(f"{self._root}/map", self._map),
+                web.get(f"{self._root}/queues", self._queue_trees),
                 web.get(f"{self._root}/appwrapper/{{namespace}}/{{name}}", self._appwrapper),
                 web.get(f"{self._root}/style.css", self._style),
                 web.get(f"{self._root}/icon.svg", self._icon),
@@ -263,6 +267,11 @@ class Page:
         page = await asyncio.to_thread(map_page, nodes, seen.appwrappers, search)
         values = {"page": page, "sizes": POD_SIZES, "at": nodes.at, "problem": self._nodes.problem}
         return self._shown("map.html", values)
+
+    async def _queue_trees(self, _request: web.Request) -> web.StreamResponse:
+        seen = await asyncio.to_thread(self._queues.look)
+        page = await asyncio.to_thread(queues_page, seen)
+        return self._shown("queues.html", {"page": page, "at": seen.at, "problem": self._queues.problem})
 
     async def _style(self, _request: web.Request) -> web.StreamResponse:
         return web.FileResponse(_HERE / "static" / "style.css")

@@ -59,6 +59,10 @@ class Past:
         """Waits until the first start, by day, queue, namespace and number of GPUs."""
         return self._ask(lambda reports: reports.waits(window, of))
 
+    def interruptions(self, window: Window, of: Filter) -> Report:
+        """Attempts that were preempted or evicted, newest first, at most `MOST_ROWS`."""
+        return self._ask(lambda reports: reports.interruptions(window, of, MOST_ROWS))
+
     def story(self, namespace: str, name: str) -> Description | None:
         """The newest AppWrapper that had the name, with its attempts and events; None if there was none."""
         found, _ = self._ask(lambda reports: reports.descriptions(name, namespace, most=1))

@@ -23,7 +23,7 @@ from tests.browser.scenes import LONGEST_NAME, MARKUP, ended, hostile, working_d
 from tests.browser.served import served
 from tests.fixtures_browser import OpenBrowser, enter
 from tests.unit.cli.people.test_running import node_report
-from tests.unit.web.test_loopback import Remembered, Told, ToldNodes
+from tests.unit.web.test_loopback import Remembered, Told, ToldNodes, ToldQueues
 from tests.unit.web.waiting import waiting
 
 PAGES: Final = {
@@ -31,6 +31,7 @@ PAGES: Final = {
     "appwrapper": "appwrapper/nlp/pretrain-7b",
     "after": "appwrapper/nlp/pretrain-7b?after=0",
     "what-if": "what-if?pods=3&gpus=8",
+    "queues": "queues",
     "map": "map",
     "ended": "appwrapper/nlp/tokenise",
     "history": "history?since=30d",
@@ -79,7 +80,7 @@ def told() -> Told:
 def address(told: Told) -> Iterator[str]:
     """The printed address."""
     nodes = ToldNodes(SeenNodes(told.seen.at, tuple(node_report().nodes)))
-    with served(Sources(told, nodes, PastDay(), SnapshotOfDay())) as address:
+    with served(Sources(told, nodes, ToldQueues(), PastDay(), SnapshotOfDay())) as address:
         yield address
 
 

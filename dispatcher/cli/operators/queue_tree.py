@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.screens.tables import Heading, folded, table
@@ -175,22 +176,22 @@ def is_node(name: str) -> bool:
 
 def as_tree(queues: QueueList, width: int | None) -> str:
     """A line for each queue, in a terminal of `width` characters; without any, a sentence that says what that means."""
-    rows = [_row(queues, name, depth) for name, depth in _walk(queues)]
+    rows = [_row(each) for each in lines(queues)]
     return folded(_with_problems(queues, table(HEADINGS, rows, width) if rows else NO_QUEUES), width)
 
 
 def as_wide_tree(queues: QueueList) -> str:
     """The same with more columns, as wide as it gets."""
-    rows = [(*_row(queues, name, depth), *_more(queues, name)) for name, depth in _walk(queues)]
+    rows = [(*_row(each), *_more(queues, each.name)) for each in lines(queues)]
     return _with_problems(queues, table(WIDE_HEADINGS, rows) if rows else NO_QUEUES)
 
 
 def _with_problems(queues: QueueList, shown: str) -> str:
     """A table with a line for each malformed part of a QuotaSubtree below it."""
     problems = queues.declared.problems
-    lines = [f"QuotaSubtree {each.subtree}: {each.message}" for each in problems[:MOST_PROBLEMS]]
-    lines += [f"and {len(problems) - MOST_PROBLEMS} more"] if len(problems) > MOST_PROBLEMS else []
-    return "\n".join([shown, "", *map(one_line, lines)]) if lines else shown
+    told = [f"QuotaSubtree {each.subtree}: {each.message}" for each in problems[:MOST_PROBLEMS]]
+    told += [f"and {len(problems) - MOST_PROBLEMS} more"] if len(problems) > MOST_PROBLEMS else []
+    return "\n".join([shown, "", *map(one_line, told)]) if told else shown
 
 
 def _walk(queues: QueueList) -> Iterator[tuple[str, int]]:
@@ -206,16 +207,41 @@ def _walk(queues: QueueList) -> Iterator[tuple[str, int]]:
     yield from ((name, 0) for name in shown if name in forest.problems)
 
 
-def _row(queues: QueueList, name: str, depth: int) -> tuple[str, ...]:
+class QueueLine(Struct, frozen=True):
+    """A queue in its tree, `depth` below the root: the scarcest resource, and what the leader's status says of it.
+
+    Amounts are written as people do; empty where the status has none.
+    """
+
+    name: str
+    depth: int
+    resource: str
+    nominal: str
+    used: str
+    borrowed: str
+    available: str
+    running: str
+    pending: str
+    share: str
+    state: str
+
+
+def lines(queues: QueueList) -> Iterator[QueueLine]:
+    """A line for each queue, each below its parent."""
+    return (_line(queues, name, depth) for name, depth in _walk(queues))
+
+
+def _line(queues: QueueList, name: str, depth: int) -> QueueLine:
     status, place = queues.status(name), queues.forest.places.get(name)
     resource = "" if place is None else _dearest(_limited(queues.forest, place))
     nominal, used, borrowed, available = (
-        (status.get(key) or {}).get(resource, "") for key in ("nominal", "used", "borrowed", "available")
+        str((status.get(key) or {}).get(resource, "")) for key in ("nominal", "used", "borrowed", "available")
     )
     if place is not None and place.sharing is Sharing.DIVISION and nominal and not available:
         available = NO_LIMIT
-    return (
-        "  " * min(depth, DEEPEST) + name,
+    return QueueLine(
+        name,
+        depth,
         resource,
         nominal,
         used,
@@ -224,8 +250,13 @@ def _row(queues: QueueList, name: str, depth: int) -> tuple[str, ...]:
         str(status.get("running", "")),
         str(status.get("pending", "")),
         _share(place, status, resource),
-        status.get("state", ""),
+        str(status.get("state", "")),
     )
+
+
+def _row(line: QueueLine) -> tuple[str, ...]:
+    name, depth, *cells = astuple(line)
+    return ("  " * min(depth, DEEPEST) + name, *cells)
 
 
 def _more(queues: QueueList, name: str) -> tuple[str, ...]:

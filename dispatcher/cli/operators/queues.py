@@ -285,14 +285,14 @@ def _queues(at: HubOptions, database_url: str) -> QueueList:
     from dispatcher.cli.operators.queue_tree import QueueList
 
     with on_hub(at) as hub:
-        listed, subtrees = hub.queues(), _quota_subtrees(hub)
+        listed, subtrees = hub.queues(), quota_subtrees(hub)
     if subtrees is None:
         note("The hub does not allow to list QuotaSubtrees: MCAD's trees are not shown.")
     gangs = _holders(database_url) if subtrees and database_url else None
     return QueueList.of(listed, subtrees or (), gangs)
 
 
-def _quota_subtrees(hub: Hub) -> list[Json] | None:
+def quota_subtrees(hub: Hub) -> list[Json] | None:
     """The QuotaSubtrees of all namespaces, each with its apiVersion; None if they may not be listed.
 
     A version that the hub does not serve has none.

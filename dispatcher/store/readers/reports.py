@@ -171,6 +171,12 @@ class Reports:
         days = {"since": window.since.astimezone(UTC).date(), "until": window.until}
         return await self._report(_WAITS, {**_bound(of), **days})
 
+    async def interruptions(self, window: Window, of: Filter, most: int) -> Report:
+        """Attempts that lost their cluster in the window, newest first: preempted for another gang, or evicted."""
+        values = {**_bound(of), **_times(window), "asked": most + 1}
+        found = await self._report(_INTERRUPTIONS, values)
+        return replace(found, rows=found.rows[:most], is_cut=len(found.rows) > most)
+
     async def clusters(self) -> Report:
         """The current state of each cluster; raises `StoreForbidden` for a tenant."""
         if self._schema == TENANT:
@@ -308,6 +314,13 @@ _TIMELINE: Final = (
 _WAITS: Final = (
     f"SELECT * FROM history.wait_stats_daily WHERE {_OF_QUEUE} AND day >= %(since)s AND day < %(until)s "
     "ORDER BY day DESC, queue, namespace, gpu_class"
+)
+_INTERRUPTED: Final = "at, uid, namespace, name, queue, cluster, reason, by_name, ran_s, gpu_h_lost"
+_IN_WINDOW: Final = f"{_OF_QUEUE} AND at >= %(since)s AND at < %(until)s"
+_INTERRUPTIONS: Final = (
+    f"SELECT 'preempted' AS what, {_INTERRUPTED}, by_namespace FROM history.preemptions WHERE {_IN_WINDOW} "
+    f"UNION ALL SELECT 'evicted', {_INTERRUPTED}, NULL FROM history.evictions WHERE {_IN_WINDOW} "
+    "ORDER BY at DESC, uid LIMIT %(asked)s"
 )
 _LEADS: Final = "SELECT coalesce(bool_or(has_leader), false) AS leads FROM scheduling.clusters"
 _CLUSTERS: Final = "SELECT * FROM history.clusters_now ORDER BY cluster"

@@ -44,24 +44,24 @@ async def live(queue: QueueStore) -> Lives:
     """Commit it all, one step after the other."""
     now = datetime.now(UTC).replace(microsecond=0)
     lives = Lives(now.replace(hour=10, minute=0, second=0) - timedelta(days=10), now - timedelta(hours=84))
-    train = await committed(queue, _submitted(GONE, "team-a", "train", lives.start, user="alice"))
+    train = await committed(queue, submitted(GONE, "team-a", "train", lives.start, user="alice"))
     train = await committed(queue, _blocked(train, lives.at(5)))
-    train = await _started(queue, train, "east", lives.at(60))
+    train = await started(queue, train, "east", lives.at(60))
     train = await committed(queue, run_changes.complete(train, {0}, lives.at(180), lives.at(180)))
     await committed(queue, removal.delete(train, lives.at(240)))
-    probe = await committed(queue, _submitted(FAILED, "team-b", "probe", lives.at(10)))
-    probe = await _started(queue, probe, "hub", lives.at(15))
+    probe = await committed(queue, submitted(FAILED, "team-b", "probe", lives.at(10)))
+    probe = await started(queue, probe, "hub", lives.at(15))
     probe = await committed(
         queue, run_changes.fail(probe, EvictionReason("FoundFailedPods", "2 pods failed"), lives.at(30))
     )
     await committed(queue, removal.removed(probe, lives.at(45)))
     fields = {"user": "alice", "queue": "night", "priority": 7}
-    waiting = await committed(queue, _submitted(WAITING, "team-a", "train", lives.waiting_since, **fields))
+    waiting = await committed(queue, submitted(WAITING, "team-a", "train", lives.waiting_since, **fields))
     await committed(queue, _blocked(waiting, lives.waiting_since))
     return lives
 
 
-def _submitted(uid: str, namespace: str, name: str, at: datetime, **fields: object) -> Change:
+def submitted(uid: str, namespace: str, name: str, at: datetime, **fields: object) -> Change:
     submission = first_changes.Submission(
         uid=uid,
         group="workload.codeflare.dev",
@@ -75,7 +75,7 @@ def _submitted(uid: str, namespace: str, name: str, at: datetime, **fields: obje
     return replace(change, after=replace(change.after, **fields))  # type: ignore[arg-type]  # Record's own fields
 
 
-async def _started(queue: QueueStore, record: Record, cluster: str, at: datetime) -> Record:
+async def started(queue: QueueStore, record: Record, cluster: str, at: datetime) -> Record:
     """Dispatched at that time, created half a minute later, and running after another one."""
     record = await committed(queue, queue_changes.dispatch(record, cluster, at))
     record = await committed(queue, run_changes.created(record, (make_object(),), at + timedelta(seconds=30)))

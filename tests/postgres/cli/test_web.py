@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
+from dispatcher.core.lifecycle import removal, run_changes
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.errors import CommandFailed
+from dispatcher.store.state.queue import QueueStore
 from dispatcher.web.history import PAGES, Asked, ReportPage, story_of
 from dispatcher.web.past import Past
+from tests.postgres.changes import committed
 from tests.postgres.cli.conftest import Lived
-from tests.postgres.cli.lives import Lives
+from tests.postgres.cli.lives import Lives, started, submitted
 
 
 @pytest.fixture
@@ -48,6 +55,28 @@ def test_usage_adds_up_by_the_key_that_is_asked_for(past: Past) -> None:
 def test_waits_has_those_that_still_wait(past: Past) -> None:
     page = PAGES["waits"](past, Asked(since="30d", queue="night"))
     assert column(page, "Still waiting") == ["1"]
+
+
+async def test_evicted_attempt_is_an_interruption_with_its_reason(
+    queue: QueueStore, database_url: str
+) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    begun, ended = now - timedelta(hours=2), now - timedelta(hours=1)
+    record = await committed(queue, submitted("uid-1", "team-a", "train", begun))
+    record = await started(queue, record, "east", begun)
+    record = await committed(queue, run_changes.evict(record, EvictionReason("NodeLost"), ended, 0, ended))
+    await committed(queue, removal.removed(record, ended))
+    page = await asyncio.to_thread(PAGES["interruptions"], Past(database_url), Asked())
+    assert [column(page, each) for each in ("Name", "What", "Reason", "Cluster", "For")] == [
+        ["team-a/train"],
+        ["evicted"],
+        ["NodeLost"],
+        ["east"],
+        [""],
+    ]
+    assert (
+        await asyncio.to_thread(PAGES["interruptions"], Past(database_url), Asked(since="30m"))
+    ).table.rows == ()
 
 
 def test_life_of_an_appwrapper_is_drawn_from_its_events(past: Past, lives: Lives) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 import pytest
 
+from dispatcher.cli.operators.queue_tree import QueueList, lines
 from dispatcher.cli.options import HubOptions
 from dispatcher.errors import CommandFailed
 from dispatcher.store.readers.reports import Description, Filter, Report, Window
@@ -20,12 +21,15 @@ from dispatcher.web.loopback import HEADERS, Sources, serve
 from dispatcher.web.node_reading import NodeReading, SeenNodes
 from dispatcher.web.pages import MOST_ROWS, queue_page
 from dispatcher.web.past import Past
+from dispatcher.web.queues_page import QueueReading, QueuesSeen
 from dispatcher.web.reading import FRESH_SECONDS, Reading, Seen
+from tests.unit.cli.operators import test_queues
 from tests.unit.workers import running
 
 Json = dict[str, Any]
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+QUEUES = QueuesSeen(NOW, tuple(lines(QueueList.of(test_queues.ALL))))
 HOSTILE = "<script>alert(1)</script>\" onmouseover='x' \u202eevil {{ 7 * 7 }}"
 SAFE_TAGS = {
     *(
@@ -108,6 +112,17 @@ class ToldNodes(NodeReading):
         self.seen = seen
 
     def look(self) -> SeenNodes:
+        return self.seen
+
+
+class ToldQueues(QueueReading):
+    """Queues that a test gives."""
+
+    def __init__(self, seen: QueuesSeen = QUEUES) -> None:
+        super().__init__(HubOptions())
+        self.seen = seen
+
+    def look(self) -> QueuesSeen:
         return self.seen
 
 
@@ -203,7 +218,10 @@ def past() -> Remembered:
 async def with_history(told: Told, nodes: ToldNodes, past: Remembered) -> AsyncIterator[Browser]:
     """A browser of a page that has a database."""
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    async with running(serve(Sources(told, nodes, past), 0, address.set_result)), new_client() as client:
+    async with (
+        running(serve(Sources(told, nodes, ToldQueues(), past), 0, address.set_result)),
+        new_client() as client,
+    ):
         found = Browser(client, await address)
         await found.open()
         yield found
@@ -224,7 +242,10 @@ async def nodes() -> ToldNodes:
 @pytest.fixture
 async def browser(told: Told, nodes: ToldNodes) -> AsyncIterator[Browser]:
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    async with running(serve(Sources(told, nodes), 0, address.set_result)), new_client() as client:
+    async with (
+        running(serve(Sources(told, nodes, ToldQueues()), 0, address.set_result)),
+        new_client() as client,
+    ):
         yield Browser(client, await address)
 
 
@@ -482,3 +503,11 @@ async def test_database_that_does_not_answer_leaves_the_pages_of_the_hub(
 async def test_address_that_cannot_be_read_is_said(with_history: Browser, query: str) -> None:
     status, text = await with_history.page(f"/history?{query}")
     assert (status, "cannot be read" in text, "<script>" in text) == (400, True, False)
+
+
+async def test_queues_are_rows_below_their_parents(browser: Browser) -> None:
+    await browser.open()
+    status, text = await browser.page("/queues")
+    assert status == 200
+    rows = re.findall(r'<th scope="row" class="depth-(\d+)">(.*?)</th>', text)
+    assert rows == [(str(each.depth), each.name) for each in QUEUES.lines]
