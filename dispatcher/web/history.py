@@ -29,6 +29,7 @@ from dispatcher.store.readers.reports import (
     Row,
 )
 from dispatcher.web.past import MOST_ROWS, Past
+from dispatcher.web.utilisation import Chart, charts
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -69,6 +70,7 @@ class ReportPage(Struct, frozen=True):
     table: Table
     nothing: str
     note: str = ""
+    charts: tuple[Chart, ...] = ()
 
 
 class Bar(Struct, frozen=True):
@@ -134,6 +136,7 @@ class Asked(Struct, frozen=True):
     outcome: str = ""
     by: str = ""
     per: str = ""
+    resource: str = ""
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Asked:
@@ -180,6 +183,31 @@ def interruptions_page(past: Past, asked: Asked) -> ReportPage:
     )
 
 
+def utilisation_page(past: Past, asked: Asked) -> ReportPage:
+    """What became of each cluster's capacity, hour by hour, in the last day if no window is asked for."""
+    window = past.window(asked.since or DAY, asked.until)
+    if window.until - window.since > LONGEST_UTILISATION:
+        raise NotWritten(
+            f"the window is longer than {LONGEST_UTILISATION.days} days, the most that are drawn"
+        )
+    found = past.utilisation(window, asked.resource)
+    drawn = charts(list(found))
+    return ReportPage(
+        "utilisation", _table(found, UTILISATION, None), "No capacity was known then.", charts=drawn
+    )
+
+
+DAY: Final = "24h"
+LONGEST_UTILISATION: Final = timedelta(days=31)
+UTILISATION: Final = (
+    plain("HOUR", "hour"),
+    plain("CLUSTER", "cluster"),
+    plain("RESOURCE", "resource"),
+    *(
+        plain(name.upper(), f"{name}_h")
+        for name in ("capacity", "allocated", "reserved", "other", "idle", "down")
+    ),
+)
 INTERRUPTIONS: Final = (
     plain("AT", "at"),
     named(),
@@ -196,6 +224,7 @@ PAGES: Final[Mapping[str, Callable[[Past, Asked], ReportPage]]] = {
     "usage": usage_page,
     "waits": waits_page,
     "interruptions": interruptions_page,
+    "utilisation": utilisation_page,
 }
 """The pages of a window by the last part of their path."""
 

@@ -63,6 +63,10 @@ class Past:
         """Attempts that were preempted or evicted, newest first, at most `MOST_ROWS`."""
         return self._ask(lambda reports: reports.interruptions(window, of, MOST_ROWS))
 
+    def utilisation(self, window: Window, resource: str) -> Report:
+        """What became of a resource in each cluster, hour by hour; of all GPUs if none is named."""
+        return self._ask(lambda reports: reports.utilisation(window, resource))
+
     def story(self, namespace: str, name: str) -> Description | None:
         """The newest AppWrapper that had the name, with its attempts and events; None if there was none."""
         found, _ = self._ask(lambda reports: reports.descriptions(name, namespace, most=1))

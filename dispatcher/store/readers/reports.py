@@ -177,6 +177,16 @@ class Reports:
         found = await self._report(_INTERRUPTIONS, values)
         return replace(found, rows=found.rows[:most], is_cut=len(found.rows) > most)
 
+    async def utilisation(self, window: Window, resource: str) -> Report:
+        """What became of a resource in each cluster, hour by hour; of all GPUs if `resource` is empty.
+
+        Raises `StoreForbidden` for a tenant. The view is computed: it costs O(hours x clusters) and more for the gangs
+        that ran.
+        """
+        hour = window.since.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        values = {**_times(Window(hour, window.until)), "resource": resource or None}
+        return await self._report(_UTILISATION, values)
+
     async def clusters(self) -> Report:
         """The current state of each cluster; raises `StoreForbidden` for a tenant."""
         if self._schema == TENANT:
@@ -321,6 +331,12 @@ _INTERRUPTIONS: Final = (
     f"SELECT 'preempted' AS what, {_INTERRUPTED}, by_namespace FROM history.preemptions WHERE {_IN_WINDOW} "
     f"UNION ALL SELECT 'evicted', {_INTERRUPTED}, NULL FROM history.evictions WHERE {_IN_WINDOW} "
     "ORDER BY at DESC, uid LIMIT %(asked)s"
+)
+_UTILISATION: Final = (
+    "SELECT hour, cluster, resource, capacity_h, allocated_h, reserved_h, other_h, idle_h, down_h "
+    "FROM history.utilisation_hourly WHERE hour >= %(since)s AND hour < %(until)s AND CASE WHEN "
+    "CAST(%(resource)s AS text) IS NULL THEN resource LIKE '%%/gpu' ELSE resource = %(resource)s END "
+    "ORDER BY cluster, resource, hour"
 )
 _LEADS: Final = "SELECT coalesce(bool_or(has_leader), false) AS leads FROM scheduling.clusters"
 _CLUSTERS: Final = "SELECT * FROM history.clusters_now ORDER BY cluster"

@@ -79,6 +79,11 @@ async def test_evicted_attempt_is_an_interruption_with_its_reason(
     ).table.rows == ()
 
 
+def test_utilisation_of_a_database_without_samples_has_no_chart(past: Past) -> None:
+    page = PAGES["utilisation"](past, Asked())
+    assert (page.charts, page.table.rows) == ((), ())
+
+
 def test_life_of_an_appwrapper_is_drawn_from_its_events(past: Past, lives: Lives) -> None:
     found = past.story("team-b", "probe")
     assert found is not None

@@ -9,7 +9,16 @@ import pytest
 
 from dispatcher.cli.command_line import NotWritten
 from dispatcher.store.readers.reports import Description, Filter, Report
-from dispatcher.web.history import LANE_WIDTH, MOST_TICKS, NARROWEST, Asked, life_of, usage_page, waits_page
+from dispatcher.web.history import (
+    LANE_WIDTH,
+    MOST_TICKS,
+    NARROWEST,
+    Asked,
+    life_of,
+    usage_page,
+    utilisation_page,
+    waits_page,
+)
 from dispatcher.web.past import Past
 
 START: Final = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -131,3 +140,8 @@ def test_window_that_cannot_be_read_is_said(asked: Asked, said: str) -> None:
 def test_key_of_usage_is_one_of_those_that_are_named(asked: Asked) -> None:
     with pytest.raises(NotWritten, match=r"is none of (namespace, user, queue, cluster|hour, day, total)$"):
         usage_page(Past("postgresql://nobody@localhost/none"), asked)
+
+
+def test_utilisation_of_a_long_window_is_refused() -> None:
+    with pytest.raises(NotWritten, match="longer than 31 days"):
+        utilisation_page(Past("postgresql://nobody@localhost/none"), Asked(since="40d"))
