@@ -14,17 +14,14 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from dispatcher.store.readers.reports import Description
-from dispatcher.store.snapshot.snapshot_reader import Snapshot
 from dispatcher.web.loopback import Sources
 from dispatcher.web.node_reading import SeenNodes
-from dispatcher.web.why import SnapshotReading
 from tests.browser.looks import LOOKS, Look, complaints, faults, look_at, overflow, screenshot
 from tests.browser.scenes import LONGEST_NAME, MARKUP, ended, hostile, working_day
 from tests.browser.served import served
 from tests.fixtures_browser import OpenBrowser, enter
 from tests.unit.cli.people.test_running import node_report
-from tests.unit.web.test_loopback import Remembered, Told, ToldNodes, ToldQueues
-from tests.unit.web.waiting import waiting
+from tests.unit.web.test_loopback import Remembered, Told, ToldNodes, ToldQueues, ToldSnapshot
 
 PAGES: Final = {
     "queue": "queue",
@@ -60,16 +57,6 @@ class PastDay(Remembered):
         return ended() if (namespace, name) == ("nlp", "tokenise") else None
 
 
-class SnapshotOfDay(SnapshotReading):
-    """The leader's snapshot that a test gives."""
-
-    def __init__(self) -> None:
-        super().__init__("postgresql://nobody@localhost/none")
-
-    def look(self) -> Snapshot:
-        return waiting()
-
-
 @pytest.fixture(scope="module")
 def told() -> Told:
     """What the pages show; a test may change it."""
@@ -80,7 +67,7 @@ def told() -> Told:
 def address(told: Told) -> Iterator[str]:
     """The printed address."""
     nodes = ToldNodes(SeenNodes(told.seen.at, tuple(node_report().nodes)))
-    with served(Sources(told, nodes, ToldQueues(), PastDay(), SnapshotOfDay())) as address:
+    with served(Sources(told, nodes, ToldQueues(), PastDay(), ToldSnapshot())) as address:
         yield address
 
 

@@ -17,13 +17,16 @@ from dispatcher.cli.operators.queue_tree import QueueList, lines
 from dispatcher.cli.options import HubOptions
 from dispatcher.errors import CommandFailed
 from dispatcher.store.readers.reports import Description, Filter, Report, Window
+from dispatcher.store.snapshot.snapshot_reader import Snapshot
 from dispatcher.web.loopback import HEADERS, Sources, serve
 from dispatcher.web.node_reading import NodeReading, SeenNodes
 from dispatcher.web.pages import MOST_ROWS, queue_page
 from dispatcher.web.past import Past
 from dispatcher.web.queues_page import QueueReading, QueuesSeen
 from dispatcher.web.reading import FRESH_SECONDS, Reading, Seen
+from dispatcher.web.why import SnapshotReading
 from tests.unit.cli.operators import test_queues
+from tests.unit.web.waiting import waiting
 from tests.unit.workers import running
 
 Json = dict[str, Any]
@@ -126,6 +129,16 @@ class ToldQueues(QueueReading):
         return self.seen
 
 
+class ToldSnapshot(SnapshotReading):
+    """The leader's snapshot of a working day."""
+
+    def __init__(self) -> None:
+        super().__init__("postgresql://nobody@localhost/none")
+
+    def look(self) -> Snapshot:
+        return waiting()
+
+
 class Browser:
     """A browser that has the printed address, and keeps cookies."""
 
@@ -219,7 +232,7 @@ async def with_history(told: Told, nodes: ToldNodes, past: Remembered) -> AsyncI
     """A browser of a page that has a database."""
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     async with (
-        running(serve(Sources(told, nodes, ToldQueues(), past), 0, address.set_result)),
+        running(serve(Sources(told, nodes, ToldQueues(), past, ToldSnapshot()), 0, address.set_result)),
         new_client() as client,
     ):
         found = Browser(client, await address)
@@ -511,3 +524,26 @@ async def test_queues_are_rows_below_their_parents(browser: Browser) -> None:
     assert status == 200
     rows = re.findall(r'<th scope="row" class="depth-(\d+)">(.*?)</th>', text)
     assert rows == [(str(each.depth), each.name) for each in QUEUES.lines]
+
+
+async def test_what_if_asks_first_and_then_says_where_a_gang_would_go(with_history: Browser) -> None:
+    status, text = await with_history.page("/what-if")
+    assert (status, "Nothing is submitted." in text, "<svg" in text) == (200, True, False)
+    status, text = await with_history.page("/what-if?pods=3&gpus=8&after=0")
+    assert (status, 'aria-current="true"' in text) == (200, True)
+    links = re.findall(r'<a href="([^"]*after=\d+)">', text)
+    assert links
+    assert all(link.startswith(f"{with_history.root}/what-if?pods=3&amp;gpus=8&amp;") for link in links)
+
+
+@pytest.mark.parametrize("query", ["pods=many", "gpus=-1", "queue=%3Cscript%3E", "namespace=..%2F.."])
+async def test_gang_that_cannot_be_asked_about_is_said(with_history: Browser, query: str) -> None:
+    status, text = await with_history.page(f"/what-if?{query}")
+    assert (status, "cannot be asked about" in text, "<script>" in text) == (400, True, False)
+
+
+async def test_change_of_an_address_is_a_small_number(with_history: Browser, told: Told) -> None:
+    told.seen = seen_of(appwrapper("pretrain-7b", "nlp"))
+    for after, is_drawn in (("0", True), ("99", False), ("-1", False), ("9" * 100, False), ("x", False)):
+        status, text = await with_history.page(f"/appwrapper/nlp/pretrain-7b?after={after}")
+        assert (status, 'aria-current="true"' in text) == (200, is_drawn)
