@@ -197,10 +197,10 @@ class Page:
             missing = {"namespace": namespace, "name": name, "others": others, "no_history": problem}
             return self._shown("missing.html", missing, 404)
         page = await asyncio.to_thread(appwrapper_page, seen, status) if status else None
-        why = (
-            await asyncio.to_thread(self._snapshot.why, namespace, name) if page and self._snapshot else None
-        )
-        no_picture = self._snapshot.problem if self._snapshot else ""
+        why, no_picture = None, ""
+        if page and self._snapshot:
+            why = await asyncio.to_thread(self._snapshot.why, namespace, name, _change_in(request))
+            no_picture = self._snapshot.problem
         found = {
             "key": f"{namespace}/{name}",
             "here": request.rel_url.raw_path,

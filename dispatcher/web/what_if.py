@@ -5,6 +5,7 @@ The defaults that a cluster adds to pods are not counted, and nothing is asked o
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from dispatcher.api.names import DEFAULT_NAMESPACE, QUEUE_LABEL
 from dispatcher.api.spec_errors import SpecError
+from dispatcher.api.syntax import LABEL, LONGEST_LABEL, is_subdomain
 from dispatcher.cli.command_line import NotWritten
 from dispatcher.core.intake.proposal import propose
 from dispatcher.core.model.records.record import Record
@@ -23,6 +25,7 @@ from dispatcher.store.snapshot.snapshot_reader import Snapshot
 Json = dict[str, Any]
 
 NAME: Final = "what-if"
+_LABEL: Final = re.compile(f"(?=.{{1,{LONGEST_LABEL}}}$){LABEL}")
 USUAL_GPU: Final = "nvidia.com/gpu"
 """The resource of GPUs where no node has any."""
 BOUNDS: Final = {
@@ -86,11 +89,16 @@ class Question(Struct, frozen=True):
             "metadata": {"name": NAME},
             "spec": {"parallelism": pods, "completions": pods, "template": template},
         }
+        namespace = self.namespace or DEFAULT_NAMESPACE
+        if not _LABEL.fullmatch(namespace):
+            raise NotWritten(f"namespace is {namespace!r}, which is no name of a namespace")
+        if self.queue and not is_subdomain(self.queue):
+            raise NotWritten(f"queue is {self.queue!r}, which is no name of a queue")
         labels = {QUEUE_LABEL: self.queue} if self.queue else {}
         return {
             "apiVersion": "workload.codeflare.dev/v1beta1",
             "kind": "AppWrapper",
-            "metadata": {"name": NAME, "namespace": self.namespace or DEFAULT_NAMESPACE, "labels": labels},
+            "metadata": {"name": NAME, "namespace": namespace, "labels": labels},
             "spec": {
                 "priority": self.number("priority"),
                 "resources": {"GenericItems": [{"generictemplate": job}]},

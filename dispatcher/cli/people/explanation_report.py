@@ -35,7 +35,7 @@ from dispatcher.core.scheduling.cycle.outcomes import Impossible, Outcome, Place
 from dispatcher.core.scheduling.explain.advice import NEVER_ON_A_CLUSTER
 from dispatcher.core.scheduling.explain.estimate_words import why_unknown
 from dispatcher.core.scheduling.explain.estimates import Estimate, UnknownStart, Why
-from dispatcher.core.scheduling.explain.explanation import Explanation
+from dispatcher.core.scheduling.explain.explanation import CordonedNodes, Explanation
 from dispatcher.core.scheduling.explain.repair import AddNodes, RemoveGangs, Repair, apply, in_words, listed
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.fit.estimated_ends import stated_end
@@ -266,30 +266,17 @@ class Report(Struct, frozen=True):
         return Block(_SPARED, rows, (f"and {more} more, which -o json lists",) if more else ())
 
     def changes(self) -> list[HelpfulChange]:
-        """The changes of which each alone would dispatch the gang, those that cost an operator least first."""
+        """The changes of which each alone would dispatch the gang: open nodes, a higher priority, then repairs."""
         found, uid = self.explanation, self.explanation.record.uid
-        opened = [
-            HelpfulChange(
-                f"with {'node' if len(each.nodes) == 1 else 'nodes'} {listed(each.nodes)} in {each.cluster} uncordoned",
-                lambda world, each=each: world.with_open_nodes(each.cluster, each.nodes),
-            )
-            for each in found.cordoned
-        ]
-        least = found.priority
-        raised = [
-            HelpfulChange(
-                f"with priority {least} instead of {found.record.priority}",
-                lambda world: world.with_priority(uid, least),
-            )
-            for _ in range(least is not None)
-        ]
-        repaired = [
-            HelpfulChange(
-                in_words(self._named(each), self._like(each)), lambda world, each=each: apply(world, each)
-            )
-            for each in found.advice.repairs
-        ]
-        return [*opened, *raised, *repaired]
+        changes = [_open(each) for each in found.cordoned]
+        if (least := found.priority) is not None:
+            words = f"with priority {least} instead of {found.record.priority}"
+            changes.append(HelpfulChange(words, lambda world: world.with_priority(uid, least)))
+        return [*changes, *map(self._repaired, found.advice.repairs)]
+
+    def _repaired(self, repair: Repair) -> HelpfulChange:
+        words = in_words(self._named(repair), self._like(repair))
+        return HelpfulChange(words, lambda world: apply(world, repair))
 
     def _help(self, now: datetime | None) -> Iterator[Block]:
         """The holders of the missing capacity, and the changes that would dispatch the gang, or why none is known."""
@@ -328,6 +315,12 @@ class Report(Struct, frozen=True):
             return ""
         nodes = next(each.nodes for each in self.world.clusters if each.name == repair.cluster)
         return next((node.name for node in nodes if node.shape == repair.node), "")
+
+
+def _open(opened: CordonedNodes) -> HelpfulChange:
+    nodes = "node" if len(opened.nodes) == 1 else "nodes"
+    words = f"with {nodes} {listed(opened.nodes)} in {opened.cluster} uncordoned"
+    return HelpfulChange(words, lambda world: world.with_open_nodes(opened.cluster, opened.nodes))
 
 
 def _account(row: AccountRow) -> dict[str, Any]:

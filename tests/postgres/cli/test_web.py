@@ -17,6 +17,8 @@ from tests.postgres.changes import committed
 from tests.postgres.cli.conftest import Lived
 from tests.postgres.cli.lives import Lives, started, submitted
 
+LOST = EvictionReason("NodeLost", "a node was lost")
+
 
 @pytest.fixture
 def past(lived: Lived, monkeypatch: pytest.MonkeyPatch) -> Past:
@@ -64,7 +66,9 @@ async def test_evicted_attempt_is_an_interruption_with_its_reason(
     begun, ended = now - timedelta(hours=2), now - timedelta(hours=1)
     record = await committed(queue, submitted("uid-1", "team-a", "train", begun))
     record = await started(queue, record, "east", begun)
-    record = await committed(queue, run_changes.evict(record, EvictionReason("NodeLost"), ended, 0, ended))
+    record = await committed(
+        queue, run_changes.evict(record, EvictionReason("NodeLost", "a node was lost"), ended, 0, ended)
+    )
     await committed(queue, removal.removed(record, ended))
     page = await asyncio.to_thread(PAGES["interruptions"], Past(database_url), Asked())
     assert [column(page, each) for each in ("Name", "What", "Reason", "Cluster", "For")] == [

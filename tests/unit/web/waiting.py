@@ -20,7 +20,7 @@ GPU: Final = "nvidia.com/gpu"
 
 def waiting() -> Snapshot:
     """`nlp/pretrain-7b` waits for 8 pods of 4 GPUs."""
-    shape = {"allocatable": {"cpu": 64, GPU: 8, "pods": 110}}
+    shape = {"allocatable": {"cpu": 64, "memory": "512Gi", GPU: 8, "pods": 110}}
     reserved = [{"key": "team", "value": "speech", "effect": "NoSchedule"}]
     document = {
         "clusters": [
