@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,6 +14,10 @@ from dispatcher.cli.command_line import epilog
 from dispatcher.cli.options import HubOptions, hub_options, namespace_option
 from dispatcher.cli.query import optional_database_option, run_coroutine
 from dispatcher.cli.screens.output import say
+from dispatcher.packages import is_installed, missing
+
+if TYPE_CHECKING:
+    from dispatcher.web.why import SnapshotReading
 
 commands = click.Group()
 
@@ -52,10 +56,10 @@ def web(namespace: str, port: int, no_open: bool, at: HubOptions, database_url: 
     from dispatcher.web.past import Past
     from dispatcher.web.queues_page import QueueReading
     from dispatcher.web.reading import Reading
-    from dispatcher.web.why import SnapshotReading
 
     past = Past(database_url) if database_url else None
-    snapshot = SnapshotReading(database_url) if database_url else None
+    snapshot = _snapshot_of(database_url)
+    no_snapshot = f"{missing('numpy')}." if database_url and snapshot is None else ""
     reading = Reading(at, namespace)
     reading.begin()  # if the hub does not answer, the command fails here, and no page is served
 
@@ -70,8 +74,19 @@ def web(namespace: str, port: int, no_open: bool, at: HubOptions, database_url: 
                 enter.write_text(f'<meta http-equiv="refresh" content="0; url={address}">\n')
                 webbrowser.open(enter.as_uri())
 
-        sources = Sources(reading, NodeReading(at, namespace), QueueReading(at), past, snapshot)
+        sources = Sources(reading, NodeReading(at, namespace), QueueReading(at), past, snapshot, no_snapshot)
         run_coroutine(serve_until_interrupted(sources, port, tell))
+    sys.stdout.flush()
+    os._exit(0)  # a thread that an API server or a database keeps waiting must not keep the terminal
+
+
+def _snapshot_of(database_url: str) -> SnapshotReading | None:
+    """The leader's snapshot; None without a database, or without numpy, which planning needs."""
+    if not (database_url and is_installed("numpy")):
+        return None
+    from dispatcher.web.why import SnapshotReading
+
+    return SnapshotReading(database_url)
 
 
 def _has_screen() -> bool:

@@ -6,12 +6,13 @@ Every name and message here may be a tenant's. Values are plain text and numbers
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from typing import Final, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.cli.command_line import NotWritten
 from dispatcher.cli.people.history import HISTORY, USED, WAITS, Outcome
@@ -38,8 +39,12 @@ LANE_WIDTH: Final = 1000.0
 LANE_HEIGHT: Final = 26
 NARROWEST: Final = 2.0
 """Units of the shortest bar, so that a phase of a second in a week can be seen."""
-MOST_TICKS: Final = 200
-"""Events that are drawn; the table has all."""
+MOST_TICKS: Final = 500
+"""Events that are drawn, the latest."""
+MOST_LANES: Final = 50
+"""Attempts that are drawn, the latest."""
+MOST_EVENTS: Final = 1_000
+"""Events and attempts in a table, the latest."""
 _LOST: Final = frozenset({"evicted", "preempted", "postponed", "withdrawn", "lost", "missed", "failed"})
 """Outcomes of attempts whose work came to nothing."""
 _IN_QUEUE: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})
@@ -49,11 +54,11 @@ _ENDED: Final = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.DELETED})
 
 
 class Cell(Struct, frozen=True):
-    """A cell of a table; `key` is the namespace and name of the AppWrapper that it leads to."""
+    """A cell of a table; `key` is the namespace, the name and the uid of the AppWrapper that it leads to."""
 
     text: str
     is_number: bool = False
-    key: tuple[str, str] | None = None
+    key: tuple[str, str, str] | None = None
 
 
 class Table(Struct, frozen=True):
@@ -71,6 +76,8 @@ class ReportPage(Struct, frozen=True):
     nothing: str
     note: str = ""
     charts: tuple[Chart, ...] = ()
+    at: datetime | None = None
+    """When the database answered."""
 
 
 class Bar(Struct, frozen=True):
@@ -123,6 +130,8 @@ class Story(Struct, frozen=True):
     life: Life | None
     attempts: Table
     timeline: Table
+    earlier: int
+    """Events that are left out, because there are many later ones."""
 
 
 class Asked(Struct, frozen=True):
@@ -155,7 +164,9 @@ def history_page(past: Past, asked: Asked) -> ReportPage:
         _one_of(Outcome, asked.outcome)
     found = past.jobs(past.window(asked.since, asked.until), asked.filter)
     note = f"The newest {MOST_ROWS}: narrow the window or the filter for others." if found.is_cut else ""
-    return ReportPage("history", _table(found, HISTORY, found.at), "No AppWrapper existed then.", note)
+    return ReportPage(
+        "history", _table(found, HISTORY, found.at), "No AppWrapper existed then.", note, at=found.at
+    )
 
 
 def usage_page(past: Past, asked: Asked) -> ReportPage:
@@ -165,13 +176,17 @@ def usage_page(past: Past, asked: Asked) -> ReportPage:
     found = past.usage(past.window(asked.since, asked.until), by, per, asked.filter)
     keys = [plain(COLUMN_OF[by].removesuffix("_name").upper(), COLUMN_OF[by])]
     period = [] if per is Period.TOTAL else [plain(per.value.upper(), per.value)]
-    return ReportPage("usage", _table(found, [*period, *keys, *USED], None), "Nothing was used then.")
+    shown, note = _first(found)
+    return ReportPage(
+        "usage", _table(shown, [*period, *keys, *USED], None), "Nothing was used then.", note, at=found.at
+    )
 
 
 def waits_page(past: Past, asked: Asked) -> ReportPage:
     """How long AppWrappers waited for their first start."""
     found = past.waits(past.window(asked.since, asked.until), asked.filter)
-    return ReportPage("waits", _table(found, WAITS, None), "Nothing was queued then.")
+    shown, note = _first(found)
+    return ReportPage("waits", _table(shown, WAITS, None), "Nothing was queued then.", note, at=found.at)
 
 
 def interruptions_page(past: Past, asked: Asked) -> ReportPage:
@@ -229,6 +244,14 @@ PAGES: Final[Mapping[str, Callable[[Past, Asked], ReportPage]]] = {
 """The pages of a window by the last part of their path."""
 
 
+def _first(found: Report) -> tuple[Report, str]:
+    """The first rows of a report, and a sentence if there are more."""
+    if len(found.rows) <= MOST_ROWS:
+        return found, ""
+    note = f"The first {MOST_ROWS} of {len(found.rows)} rows: narrow the window or the filter for others."
+    return replace(found, rows=found.rows[:MOST_ROWS]), note
+
+
 def _one_of(choices: type[Choice], written: str) -> Choice:
     for each in choices:
         if each.value == written:
@@ -237,27 +260,38 @@ def _one_of(choices: type[Choice], written: str) -> Choice:
 
 
 def story_of(description: Description) -> Story:
-    """The attempts and events of an AppWrapper, also as lanes."""
+    """The attempts and events of an AppWrapper, also as lanes. O(events)."""
+    events, attempts = (_latest(each) for each in (description.timeline, description.attempts))
+    kept = replace(description, timeline=events, attempts=attempts)
     return Story(
         tuple(each for each in facts_of(description) if each[1]),
-        life_of(description),
-        _table(description.attempts, ATTEMPTS, description.attempts.at),
-        _table(description.timeline, [plain("AT", "at"), *TIMELINE], None),
+        life_of(kept),
+        _table(attempts, ATTEMPTS, attempts.at),
+        _table(events, [plain("AT", "at"), *TIMELINE], None),
+        len(description.timeline.rows) - len(events.rows),
     )
+
+
+def _latest(report: Report) -> Report:
+    return replace(report, rows=report.rows[-MOST_EVENTS:])
 
 
 def life_of(description: Description) -> Life | None:
     """The lanes, from the submission to the last moment that is known; None without an event. O(events)."""
-    events = list(description.timeline)
-    times = [at for each in events if isinstance(at := each["at"], datetime)]
-    if not times:
+    events = [each for each in description.timeline if isinstance(each["at"], datetime)]
+    if not events:
         return None
-    ends = [at + _length(each) for each, at in zip(events, times, strict=True) if _is_drawn(each)]
+    by_lane: dict[int, list[Row]] = {0: []}
+    for each in events:
+        by_lane.setdefault(_attempt_of(each), []).append(each)
+    numbers = [0, *sorted(by_lane.keys() - {0})[-MOST_LANES:]]
+    times = [_at(each) for each in events]
+    ends = [_at(each) + _length(each) for each in events if _is_drawn(each)]
     scale = _Scale(min(times), max(*times, *ends, min(times) + timedelta(seconds=1)))
-    numbers = [0, *sorted({_attempt_of(each) for each in events} - {0})]
     attempts = {int(str(each["attempt"])): each for each in description.attempts}
+    first_drawn = times[-MOST_TICKS] if len(times) > MOST_TICKS else min(times)
     lanes = tuple(
-        _lane(scale, index, attempts.get(number), [each for each in events if _attempt_of(each) == number])
+        _lane(scale, index, attempts.get(number), by_lane[number], first_drawn)
         for index, number in enumerate(numbers)
     )
     states = dict.fromkeys(bar.state for lane in lanes for bar in lane.bars)
@@ -278,21 +312,22 @@ class _Scale(Struct, frozen=True):
         return Bar(min(x, LANE_WIDTH - width), width, state, title)
 
 
-def _lane(scale: _Scale, index: int, attempt: Row | None, events: Sequence[Row]) -> Lane:
+def _lane(
+    scale: _Scale, index: int, attempt: Row | None, events: Sequence[Row], first_drawn: datetime
+) -> Lane:
     label = "queue" if index == 0 else f"attempt {events[0]['attempt']}"
     where = str(attempt["cluster"] or "") if attempt else ""
     bars = tuple(_bars(scale, events))
-    ticks = tuple(Tick(scale.x(at), _said(each)) for each in events[:MOST_TICKS] if (at := _time(each, "at")))
+    ticks = tuple(Tick(scale.x(_at(each)), _said(each)) for each in events if _at(each) >= first_drawn)
     return Lane(f"{label} {where}".strip(), index * LANE_HEIGHT, bars, ticks, _lost(scale, attempt))
 
 
 def _bars(scale: _Scale, events: Sequence[Row]) -> Iterator[Bar]:
     for each in events:
-        at = _time(each, "at")
-        if at is not None and _is_drawn(each):
+        if _is_drawn(each):
             length = _length(each)
             state = str(each["to_phase"])
-            yield scale.bar(at, length, state, f"{state} for {span(length.total_seconds())}")
+            yield scale.bar(_at(each), length, state, f"{state} for {span(length.total_seconds())}")
 
 
 def _is_drawn(event: Row) -> bool:
@@ -324,6 +359,11 @@ def _time(row: Row, name: str) -> datetime | None:
     return at if isinstance(at, datetime) else None
 
 
+def _at(event: Row) -> datetime:
+    at = event["at"]
+    return at if isinstance(at, datetime) else datetime.min.replace(tzinfo=UTC)
+
+
 def _length(event: Row) -> timedelta:
     seconds = event["seconds_in_state"]
     return timedelta(seconds=float(str(seconds))) if seconds is not None else timedelta(0)
@@ -332,7 +372,7 @@ def _length(event: Row) -> timedelta:
 def _table(report: Report, columns: Sequence[Column], now: datetime | None) -> Table:
     """A report as a table; a column with numbers is aligned as such."""
     rows = [[column.of(row) for column in columns] for row in report]
-    keys = [(str(row.get("namespace")), str(row.get("name"))) for row in report]
+    keys = [(_word(row, "namespace"), _word(row, "name"), _word(row, "uid")) for row in report]
     are_numbers = [any(_is_number(row[index]) for row in rows) for index in range(len(columns))]
     leads = [each.heading.is_namespaced for each in columns]
     return Table(
@@ -348,6 +388,10 @@ def _table(report: Report, columns: Sequence[Column], now: datetime | None) -> T
             for row, key in zip(rows, keys, strict=True)
         ),
     )
+
+
+def _word(row: Row, name: str) -> str:
+    return str(row.get(name) or "")
 
 
 def _heading(name: str) -> str:

@@ -16,10 +16,11 @@ import re
 import secrets
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlencode
 
 import jinja2
@@ -31,12 +32,14 @@ from dispatcher.errors import CommandFailed
 from dispatcher.web.gpu_map import POD_SIZES, map_page
 from dispatcher.web.history import PAGES, Asked, ReportPage, Story, story_of
 from dispatcher.web.node_reading import NodeReading
-from dispatcher.web.pages import appwrapper_page, queue_page, similar
+from dispatcher.web.pages import PENDING, appwrapper_page, queue_page, similar, uid_of
 from dispatcher.web.past import Past
 from dispatcher.web.queues_page import QueueReading, queues_page
 from dispatcher.web.reading import Reading
-from dispatcher.web.what_if import NAME, Question
-from dispatcher.web.why import SnapshotReading
+
+if TYPE_CHECKING:
+    from dispatcher.web.what_if import Question
+    from dispatcher.web.why import SnapshotReading, Why
 
 HOST: Final = "127.0.0.1"
 LONGEST_LINE: Final = 8190
@@ -61,6 +64,9 @@ HTTP: Final = 80
 """The port that browsers leave out of the Host."""
 REFUSED: Final = frozenset({400, 403, 421})
 """After these answers the connection is closed."""
+WHAT_IF: Final = "what-if"
+AT_ONCE: Final = 3
+"""Threads that read the hub, that ask the database, and that draw pages: one kind never waits for another."""
 _NUMBER: Final = re.compile("[0-9]{1,3}")
 IDLE_SECONDS: Final = 15
 """How long a connection without a request is kept."""
@@ -72,14 +78,21 @@ _SILENT.addHandler(logging.NullHandler())
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+Value = TypeVar("Value")
+
+
 class Sources(Struct, frozen=True):
-    """What the pages read: the hub, and the database if there is one."""
+    """What the pages read: the hub, and the database if there is one.
+
+    `no_snapshot` says why the leader's snapshot is not read although there is a database.
+    """
 
     appwrappers: Reading
     nodes: NodeReading
     queues: QueueReading
     past: Past | None = None
     snapshot: SnapshotReading | None = None
+    no_snapshot: str = ""
 
 
 class Page:
@@ -91,6 +104,8 @@ class Page:
         self._queues = sources.queues
         self._past = sources.past
         self._snapshot = sources.snapshot
+        self._no_snapshot = sources.no_snapshot
+        self._hub, self._database, self._drawing = (ThreadPoolExecutor(AT_ONCE) for _ in range(3))
         self._token = secrets.token_urlsafe(32)
         self._session = secrets.token_urlsafe(32)
         self._root = f"/{secrets.token_urlsafe(32)}"
@@ -115,7 +130,7 @@ class Page:
                 web.get(f"{self._root}/style.css", self._style),
                 web.get(f"{self._root}/icon.svg", self._icon),
                 *(self._routes_of(self._past) if self._past else ()),
-                *([web.get(f"{self._root}/{NAME}", self._what_if)] if self._snapshot else ()),
+                *([web.get(f"{self._root}/{WHAT_IF}", self._what_if)] if self._snapshot else ()),
             ]
         )
         return application
@@ -127,6 +142,11 @@ class Page:
             {f"{name}:{port}" for name in names} | (set(names) if port == HTTP else set())
         )
         return f"http://{HOST}:{port}/?{urlencode({TOKEN: self._token})}"
+
+    def end(self) -> None:
+        """Start nothing more; what hangs in a thread is left alone."""
+        for each in (self._hub, self._database, self._drawing):
+            each.shutdown(wait=False, cancel_futures=True)
 
     @web.middleware
     async def _checked(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -183,26 +203,31 @@ class Page:
 
     async def _queue(self, request: web.Request) -> web.StreamResponse:
         search = request.query.get("q", "").strip()
-        seen = await asyncio.to_thread(self._reading.look)
-        page = await asyncio.to_thread(queue_page, seen, search)
-        return self._shown("queue.html", {"page": page, "search": search})
+        seen = await self._in(self._hub, self._reading.look)
+        page = await self._in(self._drawing, queue_page, seen, search)
+        return await self._drawn("queue.html", {"page": page, "search": search})
 
     async def _appwrapper(self, request: web.Request) -> web.StreamResponse:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
-        seen = await asyncio.to_thread(self._reading.look)
+        seen = await self._in(self._hub, self._reading.look)
         status = seen.status(namespace, name)
-        story, problem = await asyncio.to_thread(self._story, namespace, name)
+        uid = request.query.get("uid", "") or (uid_of(status) if status else "")
+        if status is not None and uid != uid_of(status):
+            status = None  # another AppWrapper has the name now
+        story, problem = await self._in(self._database, self._story, namespace, name, uid)
         if status is None and story is None:
             others = similar(seen, name)
             missing = {"namespace": namespace, "name": name, "others": others, "no_history": problem}
-            return self._shown("missing.html", missing, 404)
-        page = await asyncio.to_thread(appwrapper_page, seen, status) if status else None
+            return await self._drawn("missing.html", missing, 404)
+        page = await self._in(self._drawing, appwrapper_page, seen, status) if status else None
         why, no_picture = None, ""
-        if page and self._snapshot:
-            why = await asyncio.to_thread(self._snapshot.why, namespace, name, _change_in(request))
-            no_picture = self._snapshot.problem
+        if status is not None and status.phase in PENDING:
+            change = _change_in(request)
+            why, no_picture = await self._in(self._database, self._why, uid, change)
+        is_gone = seen.namespace in {"", namespace} and not self._reading.problem and not seen.unreadable
         found = {
             "key": f"{namespace}/{name}",
+            "state": page.state if page else "no longer on the hub" if is_gone else "not read from the hub",
             "here": request.rel_url.raw_path,
             "page": page,
             "why": why,
@@ -210,38 +235,57 @@ class Page:
             "story": story,
             "no_history": problem,
         }
-        return self._shown("appwrapper.html", found)
+        return await self._drawn("appwrapper.html", found)
 
-    def _story(self, namespace: str, name: str) -> tuple[Story | None, str]:
+    def _story(self, namespace: str, name: str, uid: str) -> tuple[Story | None, str]:
         """What the database has of an AppWrapper, and why it has nothing, in a sentence."""
         if self._past is None:
             return None, ""
         try:
-            found = self._past.story(namespace, name)
+            found = self._past.story(namespace, name, uid)
             return story_of(found) if found else None, ""
         except CommandFailed as error:
             return None, f"{error}."
+        except Exception as error:  # noqa: BLE001  # what history has must not take the status away
+            return None, f"The history of this AppWrapper cannot be shown ({type(error).__name__})."
+
+    def _why(self, uid: str, change: int | None) -> tuple[Why | None, str]:
+        """The explanation of a pending AppWrapper on the nodes, and why there is none or an old one, in a sentence."""
+        if self._snapshot is None:
+            return None, self._no_snapshot
+        try:
+            found = self._snapshot.why(uid, change)
+        except Exception as error:  # noqa: BLE001  # as above
+            return None, f"The nodes cannot be drawn ({type(error).__name__})."
+        return found, self._snapshot.problem
 
     async def _what_if(self, request: web.Request) -> web.StreamResponse:
-        assert self._snapshot is not None  # noqa: S101  # else there is no such route
-        question = Question.of(request.query)
+        from dispatcher.web.what_if import Question as Asks  # which needs numpy
+
+        question = Asks.of(request.query)
         try:
-            why = (
-                await asyncio.to_thread(self._snapshot.what_if, question, _change_in(request))
-                if request.query
-                else None
-            )
+            why = await self._in(self._database, self._asked, question, request) if request.query else None
         except NotWritten as error:
             return self._told(400, "This gang cannot be asked about", f"{error}.")
         back = f"{request.rel_url.raw_path}?{urlencode(question.parameters)}"
         values = {
             "question": question,
             "why": why,
-            "no_picture": self._snapshot.problem,
+            "no_picture": self._snapshot.problem if self._snapshot else "",
             "here": f"{back}&",
             "back": back,
         }
-        return self._shown("what_if.html", values)
+        return await self._drawn("what_if.html", values)
+
+    def _asked(self, question: Question, request: web.Request) -> Why | None:
+        return self._snapshot.what_if(question, _change_in(request)) if self._snapshot else None
+
+    async def _in(self, threads: ThreadPoolExecutor, work: Callable[..., Value], *arguments: object) -> Value:
+        return await asyncio.get_running_loop().run_in_executor(threads, partial(work, *arguments))
+
+    async def _drawn(self, template: str, values: Mapping[str, Any], status: int = 200) -> web.Response:
+        """A page; a large one takes its time beside the event loop."""
+        return await self._in(self._drawing, self._shown, template, values, status)
 
     def _routes_of(self, past: Past) -> Iterable[web.RouteDef]:
         """The pages that only the database has."""
@@ -253,38 +297,42 @@ class Page:
     ) -> web.StreamResponse:
         asked = Asked.of(request.query)
         try:
-            found = await asyncio.to_thread(page, past, asked)
+            found = await self._in(self._database, page, past, asked)
         except NotWritten as error:
             return self._told(400, "The window or the filter cannot be read", f"{error}.")
         except CommandFailed as error:
             return self._told(503, "The database does not answer this page", f"{error}.")
-        return self._shown("report.html", {"page": found, "asked": asked})
+        return await self._drawn(
+            "report.html", {"page": found, "asked": asked, "at": found.at, "problem": ""}
+        )
 
     async def _map(self, request: web.Request) -> web.StreamResponse:
         search = request.query.get("q", "").strip()
-        nodes = await asyncio.to_thread(self._nodes.look)
-        seen = await asyncio.to_thread(self._reading.look)
-        page = await asyncio.to_thread(map_page, nodes, seen.appwrappers, search)
+        nodes = await self._in(self._hub, self._nodes.look)
+        seen = await self._in(self._hub, self._reading.look)
+        page = await self._in(self._drawing, map_page, nodes, seen.appwrappers, search)
         values = {"page": page, "sizes": POD_SIZES, "at": nodes.at, "problem": self._nodes.problem}
-        return self._shown("map.html", values)
+        return await self._drawn("map.html", values)
 
     async def _queue_trees(self, _request: web.Request) -> web.StreamResponse:
-        seen = await asyncio.to_thread(self._queues.look)
-        page = await asyncio.to_thread(queues_page, seen)
-        return self._shown("queues.html", {"page": page, "at": seen.at, "problem": self._queues.problem})
+        seen = await self._in(self._hub, self._queues.look)
+        page = await self._in(self._drawing, queues_page, seen)
+        return await self._drawn(
+            "queues.html", {"page": page, "at": seen.at, "problem": self._queues.problem}
+        )
 
     async def _style(self, _request: web.Request) -> web.StreamResponse:
-        return web.FileResponse(_HERE / "static" / "style.css")
+        return _static("style.css", "text/css")
 
     async def _icon(self, _request: web.Request) -> web.StreamResponse:
-        return web.FileResponse(_HERE / "static" / "icon.svg")
+        return _static("icon.svg", "image/svg+xml")
 
     def _told(self, status: int, heading: str, advice: str) -> web.Response:
         return self._shown("told.html", {"heading": heading, "advice": advice}, status)
 
     def _shown(self, template: str, values: Mapping[str, Any], status: int = 200) -> web.Response:
         reading = self._reading
-        pages = (*(PAGES if self._past else ()), *([NAME] if self._snapshot else ()))
+        pages = (*(PAGES if self._past else ()), *([WHAT_IF] if self._snapshot else ()))
         common = {
             "at": reading.seen.at,
             "problem": reading.problem,
@@ -294,6 +342,16 @@ class Page:
         }
         text = self._templates.get_template(template).render({**common, **values})
         return web.Response(text=text, status=status, content_type="text/html")
+
+
+@cache
+def _content(name: str) -> bytes:
+    return (_HERE / "static" / name).read_bytes()
+
+
+def _static(name: str, content_type: str) -> web.Response:
+    """A file of ours, from memory."""
+    return web.Response(body=_content(name), content_type=content_type)
 
 
 def _change_in(request: web.Request) -> int | None:
@@ -326,6 +384,7 @@ async def serve(sources: Sources, port: int, tell: Callable[[str], None]) -> Non
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()
+        page.end()
 
 
 async def serve_until_interrupted(sources: Sources, port: int, tell: Callable[[str], None]) -> None:

@@ -19,6 +19,8 @@ from dispatcher.store.readers.reports import Filter
 from dispatcher.text import text_of
 from dispatcher.web.reading import Seen
 
+PENDING: Final = frozenset({None, "Queued"})
+"""Phases of an AppWrapper that waits, or that no dispatcher has seen."""
 MOST_ROWS: Final = 1000
 """Rows of the queue that one page has; a search finds the others."""
 
@@ -75,6 +77,11 @@ def appwrapper_page(seen: Seen, status: AppWrapperStatus) -> AppWrapperPage:
     """The page of one AppWrapper."""
     details = StatusDescription(status.appwrapper, seen.at).as_text(None)
     return AppWrapperPage(str(status.phase or "not seen"), of_status(status), details)
+
+
+def uid_of(status: AppWrapperStatus) -> str:
+    """The uid of an AppWrapper, which no later one of its name has."""
+    return str(status.appwrapper["metadata"]["uid"])
 
 
 def similar(seen: Seen, name: str) -> list[tuple[str, str]]:

@@ -11,8 +11,10 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
+
 from dispatcher.cli.command_line import NotWritten, moment
-from dispatcher.cli.pending import described, described_with_start
+from dispatcher.cli.pending import Start, described
 from dispatcher.cli.query import TO_GET_A_ROLE, ask, why_not
 from dispatcher.errors import CommandFailed, StoreError, StoreForbidden
 from dispatcher.store.readers.reports import Description, Filter, GroupBy, Period, Report, Reports, Window
@@ -24,6 +26,8 @@ MOST_ROWS: Final = 500
 """AppWrappers on one page of history."""
 SINCE: Final = "7d"
 """Where the window begins if a page does not say it, as in the commands."""
+
+ABOVE: Final = "the explanation above has it, if there is one"
 
 Found = TypeVar("Found")
 
@@ -67,10 +71,15 @@ class Past:
         """What became of a resource in each cluster, hour by hour; of all GPUs if none is named."""
         return self._ask(lambda reports: reports.utilisation(window, resource))
 
-    def story(self, namespace: str, name: str) -> Description | None:
-        """The newest AppWrapper that had the name, with its attempts and events; None if there was none."""
-        found, _ = self._ask(lambda reports: reports.descriptions(name, namespace, most=1))
-        return described_with_start(described(found[0]), self._url) if found else None
+    def story(self, namespace: str, name: str, uid: str = "") -> Description | None:
+        """The AppWrapper of the uid, or without one the newest that had the name, with its attempts and events.
+
+        None if there was none. Its estimated start is part of its explanation alone, which plans.
+        """
+        found, _ = self._ask(
+            lambda reports: reports.descriptions(uid or name, namespace, is_uid=bool(uid), most=1)
+        )
+        return _without_start(described(found[0])) if found else None
 
     def _ask(self, question: Callable[[Reports], Awaitable[Found]]) -> Found:
         with self._turn:
@@ -80,3 +89,9 @@ class Past:
                 raise CommandFailed(f"{why_not(error)}, and only it has history: {TO_GET_A_ROLE}") from error
             except StoreError as error:
                 raise CommandFailed(one_line(str(error))) from error
+
+
+def _without_start(description: Description) -> Description:
+    if description.waiting is None:
+        return description
+    return replace(description, waiting={**description.waiting, **Start(unknown=ABOVE).columns})

@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from dispatcher.cli.people.explain import explanations
+from dispatcher.cli.people.explanation_report import age_of
 from dispatcher.cli.people.node_report import NO_APPWRAPPER
 from dispatcher.cli.query import NO_LEADER, TO_GET_A_ROLE, leader_snapshot, why_not
 from dispatcher.cli.screens.explanation import Block, Document, would_be_dispatched
@@ -27,7 +28,7 @@ from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
 from dispatcher.errors import CommandFailed, StoreError, StoreForbidden
 from dispatcher.store.snapshot.snapshot_reader import Snapshot
 from dispatcher.text import counted, one_line
-from dispatcher.web.cells import COLOURS, COUNTED, FREE, OWN, Run, colours_of, css_of, runs
+from dispatcher.web.cells import COLOURS, COUNTED, FREE, MOST_CELLS, OWN, Run, colours_of, css_of, runs
 from dispatcher.web.look import Look
 from dispatcher.web.what_if import Question, submitted
 
@@ -95,6 +96,8 @@ class Why(Struct, frozen=True):
     strips: tuple[StripPicture, ...]
     after: int | None = None
     note: str = ""
+    age: str = ""
+    """How old the facts are, in a sentence."""
 
 
 class SnapshotReading(Look[Snapshot | None]):
@@ -105,7 +108,7 @@ class SnapshotReading(Look[Snapshot | None]):
         self._url = url
         self._planning = threading.Lock()
 
-    def why(self, namespace: str, name: str, after: int | None = None) -> Why | None:
+    def why(self, uid: str, after: int | None = None) -> Why | None:
         """Why the AppWrapper waits, or where it goes after a change; None if it is not pending, or nothing was read.
 
         One is planned at a time.
@@ -113,7 +116,7 @@ class SnapshotReading(Look[Snapshot | None]):
         snapshot = self.look()
         if snapshot is None:
             return None
-        record = next((each for each in snapshot.world.pending if each.key == f"{namespace}/{name}"), None)
+        record = next((each for each in snapshot.world.pending if each.uid == uid), None)
         if record is None:
             return None
         with self._planning:
@@ -167,6 +170,7 @@ def why_of(snapshot: Snapshot, world: World, record: Record, after: int | None =
         pictures,
         after,
         " ".join(notes),
+        age_of([report]),
     )
 
 
@@ -228,6 +232,13 @@ def _picture(
     )
 
 
+def _unit(strip: Strip) -> int:
+    """What a cell stands for: a GPU or a core, or as many as it takes for the largest node to have all its cells."""
+    one = CORE if strip.resource == CORES else 1
+    largest = max((each.allocatable for each in strip.nodes), default=0)
+    return one * max(1, -(-largest // (one * MOST_CELLS)))
+
+
 def _about(strip: Strip) -> str:
     each_asks = f"each asks for {in_words(strip.resource, strip.requests)} {strip.resource}"
     fitting = f"{strip.fitting} of {counted(strip.pods, 'pod')} would fit now, {each_asks}"
@@ -248,7 +259,7 @@ def _node(
     colours: Mapping[str, int],
     placed: Mapping[str, Counter[str]] | None,
 ) -> NodePicture:
-    unit = CORE if strip.resource == CORES else 1
+    unit = _unit(strip)
     own = (placed or {}).get(seen.name, Counter())
     held = sorted(_by_name(seen, names).items(), key=lambda each: (-each[1], each[0]))
     others = max(0, seen.allocatable - max(seen.free, 0) - sum(seen.holders.values()))

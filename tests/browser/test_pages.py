@@ -53,8 +53,8 @@ OUTLINE: Final = "return getComputedStyle(document.activeElement).outlineStyle"
 class PastDay(Remembered):
     """A database that knows one AppWrapper, which was evicted once."""
 
-    def story(self, namespace: str, name: str) -> Description | None:
-        return ended() if (namespace, name) == ("nlp", "tokenise") else None
+    def story(self, namespace: str, name: str, uid: str = "") -> Description | None:
+        return ended() if (namespace, name, uid) == ("nlp", "tokenise", "") else None
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import click
 from msgspec import Struct
 
 from dispatcher import errors
@@ -93,11 +94,17 @@ class NodeReport(Struct, frozen=True):
         owners, said = _owners(hub, namespace)
         found: list[SeenNode] = []
         for cluster in clusters:
-            client = hub.reach(cluster)
-            if client is None:
-                sentences.append(out_of_sight(cluster))
+            try:
+                client = hub.reach(cluster)
+                if client is None:
+                    sentences.append(out_of_sight(cluster))
+                    continue
+                seen, more = _nodes(client, cluster, namespace, selector, owners)
+            except (errors.DispatcherError, click.ClickException):
+                raise
+            except Exception as error:  # noqa: BLE001  # one API server's answer must not take the others' nodes away
+                sentences.append(f"The nodes of {cluster} cannot be read ({type(error).__name__}).")
                 continue
-            seen, more = _nodes(client, cluster, namespace, selector, owners)
             found, sentences = [*found, *seen], [*sentences, *more]
         return cls(found), [*sentences, *said]
 

@@ -286,11 +286,11 @@ class EvictionReason(Struct, frozen=True):
 
     @property
     def message_in_history(self) -> str:
-        """The full message, and the termination message of the pod that failed first unless the full one has it.
+        """The full message, and the termination message of the pod that failed first, in quotes.
 
-        The author of the gang wrote that text. The history and notifications have it by the namespace; conditions,
-        Kubernetes Events and the log, which have other readers, do without.
+        The author of the gang wrote that text, which the quotes say. The history and notifications have it by the
+        namespace; conditions, Kubernetes Events and the log, which have other readers, do without.
         """
         told = self.full_message
         said = one_line(self.failure.message, LONGEST_TERMINATION_TOLD) if self.failure else ""
-        return one_line(f"{told}{TERMINATION_MESSAGE}{said}") if said and said not in told else told
+        return one_line(f"{told}{TERMINATION_MESSAGE}«{said}»") if said else told

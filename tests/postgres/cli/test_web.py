@@ -15,7 +15,7 @@ from dispatcher.web.history import PAGES, Asked, ReportPage, story_of
 from dispatcher.web.past import Past
 from tests.postgres.changes import committed
 from tests.postgres.cli.conftest import Lived
-from tests.postgres.cli.lives import Lives, started, submitted
+from tests.postgres.cli.lives import FAILED, GONE, WAITING, Lives, started, submitted
 
 LOST = EvictionReason("NodeLost", "a node was lost")
 
@@ -40,10 +40,11 @@ def test_history_has_the_appwrappers_of_the_window_and_leads_to_each(past: Past)
     page = PAGES["history"](past, Asked(since="30d"))
     assert column(page, "Name") == ["team-a/train", "team-b/probe", "team-a/train"]
     assert column(page, "Outcome") == ["", "failed", "completed"]
-    assert {cell.key for row in page.table.rows for cell in row if cell.key} == {
-        ("team-a", "train"),
-        ("team-b", "probe"),
-    }
+    assert [cell.key for row in page.table.rows for cell in row if cell.key] == [
+        ("team-a", "train", WAITING),
+        ("team-b", "probe", FAILED),
+        ("team-a", "train", GONE),
+    ]
     assert column(PAGES["history"](past, Asked(since="30d", outcome="failed")), "Name") == ["team-b/probe"]
     assert not PAGES["history"](past, Asked(since="30d", user="nobody")).table.rows
 
@@ -103,6 +104,12 @@ def test_life_of_an_appwrapper_is_drawn_from_its_events(past: Past, lives: Lives
     assert story.life.lanes[1].lost is not None
     assert (story.life.first, story.life.last) == (lives.told(10), lives.told(45))
     assert dict(story.facts)["Outcome"] == "failed"
+
+
+def test_each_appwrapper_of_a_name_has_its_own_story(past: Past) -> None:
+    stories = [past.story("team-a", "train", uid) for uid in ("", WAITING, GONE)]
+    assert [found.job["uid"] for found in stories if found] == [WAITING, WAITING, GONE]
+    assert past.story("team-a", "train", "no-such-uid") is None
 
 
 def test_name_that_there_never_was_has_no_story(past: Past) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
@@ -196,9 +198,9 @@ class Remembered(Past):
         )
         return Report(columns, (row,), at=NOW)
 
-    def story(self, namespace: str, name: str) -> Description | None:
+    def story(self, namespace: str, name: str, uid: str = "") -> Description | None:
         self._answer()
-        if (namespace, name) != ("team-a", "gone"):
+        if (namespace, name) != ("team-a", "gone") or uid not in {"", "uid-of-gone"}:
             return None
         columns = ("at", "cause", "to_phase", "reason", "message", "cluster", "attempt", "seconds_in_state")
         timeline = Report(
@@ -547,3 +549,39 @@ async def test_change_of_an_address_is_a_small_number(with_history: Browser, tol
     for after, is_drawn in (("0", True), ("99", False), ("-1", False), ("9" * 100, False), ("x", False)):
         status, text = await with_history.page(f"/appwrapper/nlp/pretrain-7b?after={after}")
         assert (status, 'aria-current="true"' in text) == (200, is_drawn)
+
+
+async def test_appwrapper_of_an_earlier_uid_is_not_the_one_on_the_hub(
+    with_history: Browser, told: Told
+) -> None:
+    told.seen = seen_of(appwrapper("gone"))
+    status, text = await with_history.page("/appwrapper/team-a/gone?uid=uid-of-gone")
+    assert (status, "no longer on the hub" in text, "waits:" in text) == (200, True, False)
+    status, text = await with_history.page("/appwrapper/team-a/gone")
+    assert (status, "waits:" in text, "Attempts" in text) == (200, True, False)
+
+
+async def test_what_was_only_not_read_is_not_called_gone(with_history: Browser, told: Told) -> None:
+    told.seen = Seen(NOW, "team-b", told.seen.appwrappers)
+    _, text = await with_history.page("/appwrapper/team-a/gone")
+    assert ("not read from the hub" in text, "no longer on the hub" in text) == (True, False)
+
+
+async def test_exception_in_history_or_picture_leaves_the_status(
+    with_history: Browser, told: Told, past: Remembered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("a secret")
+
+    told.seen = seen_of(appwrapper("pretrain-7b", "nlp"))
+    monkeypatch.setattr(past, "story", fail)
+    monkeypatch.setattr(ToldSnapshot, "look", fail)
+    status, text = await with_history.page("/appwrapper/nlp/pretrain-7b")
+    assert (status, "a secret" in text, "waits: InsufficientResources" in text) == (200, False, True)
+    assert "The nodes cannot be drawn (KeyError)." in text
+    assert "The history of this AppWrapper cannot be shown (KeyError)." in text
+
+
+def test_page_is_imported_without_numpy_which_only_the_picture_needs() -> None:
+    script = "import sys; sys.modules['numpy'] = None; import dispatcher.web.loopback, dispatcher.web.past"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.cli.options import HubOptions
-from dispatcher.web.node_reading import FRESH_SECONDS, NodeReading, SeenNodes
+from dispatcher.web.node_reading import FRESH_SECONDS, NodeReading
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, refusal
 from tests.unit.cli.people.test_running import APPWRAPPERS, GANGS, NODES, PODS, listed
 from tests.unit.cli.wire import plain_kubeconfig, use_kubeconfig
@@ -84,6 +84,5 @@ async def test_nodes_are_read_at_most_once_in_a_while_and_old_ones_stay(hub: Fak
 async def test_answer_that_is_no_list_of_nodes_is_a_problem(hub: FakeApiServer) -> None:
     hub.on("GET", NODES_PATH, answer({"items": [{"metadata": 7}, "x"]}))
     reading = NodeReading(HubOptions())
-    assert await look(reading) == ([], ())
-    assert reading.seen == SeenNodes()
-    assert "cannot be read" in reading.problem
+    assert await look(reading) == ([], ("The nodes of hub cannot be read (TypeError).",))
+    assert reading.problem == ""

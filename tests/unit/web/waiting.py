@@ -41,7 +41,8 @@ def waiting() -> Snapshot:
         ],
     }
     world = replace(parse_scenario(document), now=at(7200))
-    (pretrain,) = world.pending
+    pretrain = replace(world.pending[0], uid="uid-of-nlp-pretrain-7b")
+    world = replace(world, pending=(pretrain,))
     records = {each.name: _record_of(each) for each in world.running}
     facts = {pretrain.uid: pretrain, **records}
     return Snapshot(world, facts, SchedulingRules(), world.now, has_leader=True)

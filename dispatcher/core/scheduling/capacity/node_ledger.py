@@ -72,7 +72,7 @@ class NodeLedger:
         self._holders: dict[str, dict[str, None]] = {}
         self._uses: dict[str, Use] = {}
         self._beyond = NOTHING
-        self._turns = PlaceTurns(MOST_STEPS_OF_ROUND, self._least_steps)
+        self._turns = PlaceTurns(MOST_STEPS_OF_ROUND)
         """The turns of the AppWrappers whose use may have changed since the last snapshot."""
         self._rests: dict[str, tuple[Gang, Unbound]] = {}
         """The gangs that hold their planned places, and their pods without one; until they are settled."""
@@ -297,7 +297,7 @@ class NodeLedger:
         Where rounds begin, it searches with the steps that are left of the present one, and charges what has no place.
         Elsewhere each snapshot is a round of its own.
         """
-        self._turns.begin_snapshot()
+        self._turns.begin_snapshot(self._least_steps)
         if self._last is None or self._has_changed or self._turns.has_new:
             self.settle()
             self._last = self._following(self._last)
@@ -320,7 +320,7 @@ class NodeLedger:
 
     def begin_round(self) -> None:
         """Renew the steps of searches: from now on they are those of all snapshots until the next round."""
-        self._turns.begin_round()
+        self._turns.begin_round(self._least_steps)
 
     @property
     def has_untried(self) -> bool:

@@ -42,12 +42,12 @@ class PlaceTurn(NamedTuple):
 class PlaceTurns:
     """The AppWrappers to settle, and those that wait for places.
 
-    A round has `most_steps` steps. `least_steps` returns how many a search for an AppWrapper takes at least.
+    A round has `most_steps` steps. Who begins it says how many a search for an AppWrapper takes at least: a function
+    that was kept would keep its ledger alive where no cycles of references are collected.
     """
 
-    def __init__(self, most_steps: int, least_steps: Callable[[str], int]) -> None:
+    def __init__(self, most_steps: int) -> None:
         self._most_steps = most_steps
-        self._least_steps = least_steps
         self._steps_left = most_steps
         self._has_rounds = False
         self._has_news = True
@@ -60,15 +60,15 @@ class PlaceTurns:
 
     # --- rounds ------------------------------------------------------------------------------------------------
 
-    def begin_round(self) -> None:
+    def begin_round(self, least_steps: Callable[[str], int]) -> None:
         """Renew the steps of searches: from now on they are those of all snapshots until the next round."""
         self._has_rounds = True
-        self._renew_steps()
+        self._renew_steps(least_steps)
 
-    def begin_snapshot(self) -> None:
+    def begin_snapshot(self, least_steps: Callable[[str], int]) -> None:
         """Make the snapshot that follows a round of its own, unless rounds begin by `begin_round`."""
         if not self._has_rounds:
-            self._renew_steps()
+            self._renew_steps(least_steps)
 
     def note_news(self) -> None:
         """Let the next round search for all AppWrappers that wait: something changed beside the places found here."""
@@ -83,12 +83,12 @@ class PlaceTurns:
         """Take the steps of a search from those of the round."""
         self._steps_left -= steps
 
-    def _renew_steps(self) -> None:
+    def _renew_steps(self, least_steps: Callable[[str], int]) -> None:
         self._steps_left = self._most_steps
         if self._has_news or self._untried:
-            self._search_again()
+            self._search_again(least_steps)
 
-    def _search_again(self) -> None:
+    def _search_again(self, least_steps: Callable[[str], int]) -> None:
         """Have places sought for the next AppWrappers that wait for some, as many as there may be steps for.
 
         After news that is any of them, else those that were not tried since.
@@ -101,7 +101,7 @@ class PlaceTurns:
             if least >= self._most_steps:
                 self._untried[uid] = None  # it has its turn in a later round
                 continue
-            least += self._least_steps(uid)
+            least += least_steps(uid)
             self._untried.pop(uid, None)
             self.begin(uid)
 

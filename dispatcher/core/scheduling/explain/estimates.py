@@ -17,6 +17,7 @@ compared at each known end only.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -139,8 +140,12 @@ class _Future:
         self._found_endless: dict[tuple[str, frozenset[str], str], tuple[str, ...]] = {}
         self._work = 0
         bounds = Bounds(world.reservation_bound, world.starvation_bound)
+        # A method of its own would keep it alive where no cycles of references are collected.
+        me: _Future = weakref.proxy(self)
         self._backfills = Backfills(
-            Backfill(bounds, Running(self._in_cluster), State(world.reservations or {})),
+            Backfill(
+                bounds, Running(lambda cluster: me._in_cluster(cluster)), State(world.reservations or {})
+            ),
             Backfill(bounds, state=world.quota.state),
         )
 

@@ -190,41 +190,50 @@ class Traits:
     def why_excluded(self, pod_sets: Sequence[PodSet]) -> dict[str, str]:
         """The nodes that no pod of these sets may use, by name, each with the reason, as `exclusions` counts them.
 
-        Costs O(nodes x reasons), and nothing is kept.
+        Costs O(nodes), and nothing is kept.
         """
-        found = dict[str, str]()
-        for reason, nodes in self._excluded(pod_sets or (PLAIN,)):
-            names = (node.name for row in np.flatnonzero(nodes) if (node := self.nodes[row]) is not None)
-            found.update(dict.fromkeys(names, reason))
-        return found
+        sets = pod_sets or (PLAIN,)
+        alone, excluded = self._excluded_alone(sets)
+        found = {self._name(row): reason for reason, nodes in alone for row in np.flatnonzero(nodes).tolist()}
+        distinct, numbers = self._distinct_taints()
+        reasons = {
+            number: _why_excluded(sets[0], distinct[number]) for number in np.unique(numbers[excluded])
+        }
+        return found | {self._name(row): reasons[numbers[row]] for row in np.flatnonzero(excluded).tolist()}
 
     def _count_excluded(self, pod_sets: Sequence[PodSet]) -> Iterator[tuple[str, int]]:
-        for reason, nodes in self._excluded(pod_sets):
+        alone, excluded = self._excluded_alone(pod_sets)
+        for reason, nodes in alone:
             if count := int(nodes.sum()):
                 yield reason, count
+        distinct, numbers = self._distinct_taints()
+        counts = Counter[str]()
+        for number, count in zip(*np.unique(numbers[excluded], return_counts=True), strict=True):
+            counts[_why_excluded(pod_sets[0], distinct[number])] += int(count)
+        yield from counts.items()
 
-    def _excluded(self, pod_sets: Sequence[PodSet]) -> Iterator[tuple[str, Mask]]:
-        """The nodes that no pod of these sets may use, by the reason; each node once."""
+    def _excluded_alone(self, pod_sets: Sequence[PodSet]) -> tuple[list[tuple[str, Mask]], Mask]:
+        """The nodes that no pod of these sets may use whatever their taints, by the reason; and those left over.
+
+        The latter are excluded for their taints or labels.
+        """
         ready = np.fromiter(
             (node is not None and node.ready for node in self.nodes), np.bool_, len(self.nodes)
         )
         unusable = self._there() & ~self.usable()
-        yield "cordoned", unusable & ready
-        yield "not ready", unusable & ~ready
+        found = [("cordoned", unusable & ready), ("not ready", unusable & ~ready)]
         excluded = self.usable() & ~reduce(or_, map(self.usable_by, pod_sets))
         first = pod_sets[0]
         if first.nodes.beside:
             open_alone = self.usable_by(_alone(first))
             for each in first.nodes.beside:
                 closed = excluded & open_alone & ~self._allowed_by(each)
-                yield each.why, closed
+                found.append((each.why, closed))
                 excluded &= ~closed
-        distinct, numbers = self._distinct_taints()
-        by_reason: dict[str, list[int]] = {}
-        for number in np.unique(numbers[excluded]):
-            by_reason.setdefault(_why_excluded(first, distinct[number]), []).append(number)
-        for reason, kinds in by_reason.items():
-            yield reason, excluded & np.isin(numbers, kinds)
+        return found, excluded
+
+    def _name(self, row: int) -> str:
+        return _name_of(self.nodes[row])
 
     @property
     def order(self) -> Amounts:

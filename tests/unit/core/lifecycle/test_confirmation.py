@@ -186,7 +186,7 @@ def test_failed_pod_is_named_and_its_termination_message_is_in_the_event_of_hist
 
     assert (change.after.message, change.events[-1].message) == (
         told,
-        f"{told}; termination message: a secret",
+        f"{told}; termination message: «a secret»",
     )
     assert change.after.failure == OUT_OF_MEMORY
     assert not any("secret" in each.message for each in change.after.conditions)
@@ -196,16 +196,16 @@ def test_failed_pod_is_named_and_its_termination_message_is_in_the_event_of_hist
     ("said", "expected"),
     [
         pytest.param("", "failed pods: 1", id="nothing"),
-        pytest.param("pods: 1", "failed pods: 1", id="what-the-message-says"),
-        pytest.param("a\nb", r"failed pods: 1; termination message: a\nb", id="two-lines"),
+        pytest.param("pods: 1", "failed pods: 1; termination message: «pods: 1»", id="what-the-message-says"),
+        pytest.param("a\nb", r"failed pods: 1; termination message: «a\nb»", id="two-lines"),
         pytest.param(
             f"first{'x' * 2000}last",
-            f"failed pods: 1; termination message: first{'x' * 378}…{'x' * 124}last",
+            f"failed pods: 1; termination message: «first{'x' * 378}…{'x' * 124}last»",
             id="long",
         ),
     ],
 )
-def test_event_of_history_has_a_termination_message_once_in_one_line_and_bounded(
+def test_event_of_history_has_a_quoted_termination_message_in_one_line_and_bounded(
     said: str, expected: str
 ) -> None:
     reason = EvictionReason(words.FOUND_FAILED_PODS, "failed pods: 1", "", PodFailure("p", message=said))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 
@@ -18,6 +20,8 @@ from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import node_ledger
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
+from dispatcher.core.scheduling.explain.scenario import parse_scenario
+from dispatcher.core.scheduling.explain.world import KnownSnapshots
 from dispatcher.core.scheduling.fit.fit import fit
 from dispatcher.core.scheduling.placement import placement
 from dispatcher.core.scheduling.placement.node_room import Room
@@ -587,3 +591,23 @@ def test_news_reach_each_gang_without_places_however_many_there_are() -> None:
         play_round()
         rounds += 1
         assert rounds <= 3
+
+
+def test_ledgers_and_snapshots_die_with_their_last_reference() -> None:
+    """The leader collects no cycles of references: what keeps itself alive stays for ever."""
+    world = parse_scenario(
+        {
+            "clusters": [{"name": "east", "nodes": [{"name": "n", "allocatable": {"cpu": 4, "pods": 9}}]}],
+            "running": [{"name": "r", "cluster": "east", "pods": [{"requests": {"cpu": 1}, "nodes": ["n"]}]}],
+            "pending": [{"name": "p", "demand": {"cpu": 9}}],
+        }
+    )
+    gc.disable()
+    try:
+        known, ledger = KnownSnapshots(), CapacityLedger(FitMode.NODE)
+        known.of(world)
+        dead = weakref.ref(known), weakref.ref(ledger), weakref.ref(node_ledger.NodeLedger())
+        del known, ledger
+        assert [each() for each in dead] == [None, None, None]
+    finally:
+        gc.enable()

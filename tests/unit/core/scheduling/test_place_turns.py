@@ -12,12 +12,25 @@ RELEASE, PLANNED, OTHERS, SEARCH = Stage
 STEPS = 10
 
 
-def turns_of(least: Mapping[str, int] | None = None) -> PlaceTurns:
+class Turns(PlaceTurns):
     """Turns with rounds of `STEPS` steps; a search takes at least as many as `least` says, else one."""
-    return PlaceTurns(STEPS, lambda uid: (least or {}).get(uid, 1))
+
+    def __init__(self, least: Mapping[str, int]) -> None:
+        super().__init__(STEPS)
+        self.least = least
+
+    def new_round(self) -> None:
+        self.begin_round(lambda uid: self.least.get(uid, 1))
+
+    def new_snapshot(self) -> None:
+        self.begin_snapshot(lambda uid: self.least.get(uid, 1))
 
 
-def settle(turns: PlaceTurns, steps: Mapping[str, int], placed: Collection[str] = ()) -> list[PlaceTurn]:
+def turns_of(least: Mapping[str, int] | None = None) -> Turns:
+    return Turns(least or {})
+
+
+def settle(turns: Turns, steps: Mapping[str, int], placed: Collection[str] = ()) -> list[PlaceTurn]:
     """The turns until all are settled.
 
     Each AppWrapper of `steps` needs a search of so many steps, and has no place after it unless it is `placed`; any
@@ -38,7 +51,7 @@ def settle(turns: PlaceTurns, steps: Mapping[str, int], placed: Collection[str] 
     return taken
 
 
-def search(turns: PlaceTurns, uid: str, steps: int, *, is_placed: bool) -> None:
+def search(turns: Turns, uid: str, steps: int, *, is_placed: bool) -> None:
     """Search as the ledger does: not at all if no steps are left."""
     if not turns.has_steps:
         turns.try_later(uid)
@@ -49,9 +62,9 @@ def search(turns: PlaceTurns, uid: str, steps: int, *, is_placed: bool) -> None:
         turns.wait(uid)
 
 
-def play_round(turns: PlaceTurns, steps: Mapping[str, int], placed: Collection[str] = ()) -> str:
+def play_round(turns: Turns, steps: Mapping[str, int], placed: Collection[str] = ()) -> str:
     """The AppWrappers whose search was made in one round, in order."""
-    turns.begin_round()
+    turns.new_round()
     searched = [uid for uid, stage in settle(turns, steps, placed) if stage is SEARCH]
     return "".join(uid for uid in searched if not turns.is_untried(uid))
 
@@ -170,9 +183,9 @@ def test_steps_last_for_all_snapshots_of_a_round_and_for_one_where_no_round_begi
     for has_rounds in (False, True):
         turns = turns_of()
         if has_rounds:
-            turns.begin_round()
+            turns.new_round()
         turns.use(STEPS)
-        turns.begin_snapshot()
+        turns.new_snapshot()
         assert turns.has_steps is not has_rounds
 
 
