@@ -37,6 +37,8 @@ SECONDS: Final = 10.0
 """Seconds without a byte after which a call fails."""
 PAGE: Final = 500
 """Objects in one page of a list."""
+SMALLER: Final = 8
+"""A page that is too large is asked for again with so many times fewer objects."""
 
 _Answer = TypeVar("_Answer")
 
@@ -93,11 +95,21 @@ class UserClient:
         return self._call("GET", path, query, accept=accept)
 
     def items(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[Json]:
-        """The objects of a complete list, read in pages."""
-        token = ""
+        """The objects of a complete list, read in pages; a page that is too large is asked for in smaller ones.
+
+        Raises `TooLarge` for a single object that is. So nobody hides the list by objects of the largest size.
+        """
+        token, limit = "", PAGE
         while True:
-            asked = {**(query or {}), "limit": str(PAGE), **({"continue": token} if token else {})}
-            page = self._call("GET", path, asked)
+            asked = {**(query or {}), "limit": str(limit), **({"continue": token} if token else {})}
+            try:
+                page = self._call("GET", path, asked)
+            except errors.TooLarge:
+                self.close()  # the rest of the answer would be in the way of the next one
+                if limit == 1:
+                    raise
+                limit = max(1, limit // SMALLER)
+                continue
             yield from page.get("items") or ()
             token = (page.get("metadata") or {}).get("continue") or ""
             if not token:

@@ -74,7 +74,9 @@ def web(namespace: str, port: int, no_open: bool, at: HubOptions, database_url: 
                 enter.write_text(f'<meta http-equiv="refresh" content="0; url={address}">\n')
                 webbrowser.open(enter.as_uri())
 
-        sources = Sources(reading, NodeReading(at, namespace), QueueReading(at), past, snapshot, no_snapshot)
+        sources = Sources(
+            reading, NodeReading(at, namespace), QueueReading(at), past, snapshot, no_snapshot, namespace
+        )
         run_coroutine(serve_until_interrupted(sources, port, tell))
     sys.stdout.flush()
     os._exit(0)  # a thread that an API server or a database keeps waiting must not keep the terminal

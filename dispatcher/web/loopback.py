@@ -68,6 +68,8 @@ WHAT_IF: Final = "what-if"
 AT_ONCE: Final = 3
 """Threads that read the hub, that ask the database, and that draw pages: one kind never waits for another."""
 _NUMBER: Final = re.compile("[0-9]{1,3}")
+GRACE_SECONDS: Final = 1.0
+"""How long Ctrl-C waits for pages that are being made."""
 IDLE_SECONDS: Final = 15
 """How long a connection without a request is kept."""
 
@@ -84,7 +86,8 @@ Value = TypeVar("Value")
 class Sources(Struct, frozen=True):
     """What the pages read: the hub, and the database if there is one.
 
-    `no_snapshot` says why the leader's snapshot is not read although there is a database.
+    `no_snapshot` says why the leader's snapshot is not read although there is a database. The pages of the past are
+    about the `namespace`, if an address names no other one.
     """
 
     appwrappers: Reading
@@ -93,6 +96,7 @@ class Sources(Struct, frozen=True):
     past: Past | None = None
     snapshot: SnapshotReading | None = None
     no_snapshot: str = ""
+    namespace: str = ""
 
 
 class Page:
@@ -105,6 +109,7 @@ class Page:
         self._past = sources.past
         self._snapshot = sources.snapshot
         self._no_snapshot = sources.no_snapshot
+        self._namespace = sources.namespace
         self._hub, self._database, self._drawing = (ThreadPoolExecutor(AT_ONCE) for _ in range(3))
         self._token = secrets.token_urlsafe(32)
         self._session = secrets.token_urlsafe(32)
@@ -295,7 +300,7 @@ class Page:
     async def _report(
         self, past: Past, page: Callable[[Past, Asked], ReportPage], request: web.Request
     ) -> web.StreamResponse:
-        asked = Asked.of(request.query)
+        asked = Asked.of({"namespace": self._namespace, **request.query})
         try:
             found = await self._in(self._database, page, past, asked)
         except NotWritten as error:
@@ -366,12 +371,15 @@ def _is_same(given: str, wanted: str) -> bool:
 
 async def serve(sources: Sources, port: int, tell: Callable[[str], None]) -> None:
     """Serve the page until cancelled; `tell` is called in a thread with its address once it answers."""
+    # Without descriptors the server says so in a line for each connection, which would fill the terminal.
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
     page = Page(sources)
     runner = web.AppRunner(
         page.application(),
         access_log=None,
         logger=_SILENT,
         keepalive_timeout=IDLE_SECONDS,
+        shutdown_timeout=GRACE_SECONDS,
         max_line_size=LONGEST_LINE,
         max_field_size=LONGEST_LINE,
     )

@@ -177,6 +177,36 @@ async def test_list_is_read_in_pages_with_the_credentials() -> None:
         assert {each.headers["Authorization"] for each in server.asked} == {"Bearer t"}
 
 
+async def test_page_that_is_too_large_is_asked_for_in_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dispatcher.kube.user_client.LARGEST_ANSWER", 100)
+    large = answer({"items": [{"n": "x" * 200}]})
+    async with FakeApiServer() as server:
+        first, second = (
+            answer({"metadata": {"continue": "more"}, "items": [{"n": 1}]}),
+            answer({"items": [{"n": 2}]}),
+        )
+        server.on("GET", PODS, large, first, large, second)
+
+        found = await asked(server, lambda client: list(client.items(PODS)))
+
+        assert found == [{"n": 1}, {"n": 2}]
+        asked_for = [
+            (each.query["limit"], each.query.get("continue")) for each in server.requests("GET", PODS)
+        ]
+        assert asked_for == [("500", None), ("62", None), ("62", "more"), ("7", "more")]
+
+
+async def test_object_that_is_too_large_by_itself_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dispatcher.kube.user_client.LARGEST_ANSWER", 100)
+    async with FakeApiServer() as server:
+        server.on("GET", PODS, *[answer({"items": [{"n": "x" * 200}]})] * 4)
+
+        with pytest.raises(errors.TooLarge):
+            await asked(server, lambda client: list(client.items(PODS)))
+
+        assert [each.query["limit"] for each in server.requests("GET", PODS)] == ["500", "62", "7", "1"]
+
+
 @pytest.mark.parametrize(
     ("reply", "error", "message"),
     [
