@@ -1,4 +1,4 @@
-"""Chromium without a window. Where there is none its tests are skipped, or fail if nothing may be skipped.
+"""Chromium without a window. Where there is none its tests are skipped.
 
 The programs are Debian's, at the paths that its packages have. Nothing is looked for elsewhere, or downloaded.
 """
@@ -56,11 +56,10 @@ def enter(browser: Chrome, address: str) -> str:
 
 
 def skip_without(*files: Path) -> None:
-    """Skips the test if one is not there; that is an error where nothing may be skipped."""
+    """Skips the test if one is not there: `make test` needs no browser, and `make test-all` installs it."""
     missing = [str(each) for each in files if not each.exists()]
     if missing:
-        message = f"there is no {' and no '.join(missing)}: `make web-browser` installs what is needed"
-        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+        pytest.skip(f"there is no {' and no '.join(missing)}: `make web-browser` installs what is needed")
 
 
 def _start(folder: Path) -> Chrome:
