@@ -44,17 +44,20 @@ KNOWN_SHARE: Final = 5
 ACTS_BESIDE_QUEUES: Final = 10
 ALL_ACTS: Final = 500
 BOUND_SECONDS: Final = 1.0
-"""How late a canary may be dispatched, whatever the tenant does: the dispatcher's own part of 999 in 1,000 waits, and
-of 99 in 100 canaries all that they wait longer than for a bare controller.
+"""How late a canary may be dispatched, whatever the tenant does: each from the moment that the dispatcher has taken it
+in, 99 in 100 from the moment that the API server told a watch of it, and 99 in 100 by all that they wait longer than
+for a bare controller.
 
-The clock of the own part begins when a watch of the test is told of the canary. A busy API server tells two watches of
-one write at times that differ, once by three seconds while it aggregated its OpenAPI. So one in 1,000 is left out."""
+A busy API server tells two watches of one write at times that differ, once by three seconds while it aggregated its
+OpenAPI: when it told the test's watch is not always when the dispatcher could know.
+"""
 SECONDS_BETWEEN_TURNS: Final = 0.05
 """Between what the bare controller writes twice and the next such; else it would keep the API server busy itself."""
 CANARY: Final = re.compile(rb'"name":"(canary-\d+)"')
 BARE: Final = "bare"
 """The AppWrapper that the bare controller serves."""
 DISPATCHED: Final = b'"event": "dispatched"'
+SUBMITTED: Final = b'"event": "submitted"'
 PATCHED: Final = re.compile(rb'"((?:asked|written)-canary-\d+-\d+)"')
 AT_ONCE: Final = 16
 """Objects that a tenant creates, changes and deletes at the same time."""
@@ -324,7 +327,16 @@ class Trial:
 
 def dispatched_at(process: Process) -> dict[str, datetime]:
     """When the dispatcher had committed the dispatch of each canary, by its own log."""
-    said = [orjson.loads(line) for line in process.log.read_bytes().splitlines() if DISPATCHED in line]
+    return _said_at(process, DISPATCHED)
+
+
+def taken_in_at(process: Process) -> dict[str, datetime]:
+    """When the dispatcher had committed that it took in each canary, by its own log."""
+    return _said_at(process, SUBMITTED)
+
+
+def _said_at(process: Process, event: bytes) -> dict[str, datetime]:
+    said = [orjson.loads(line) for line in process.log.read_bytes().splitlines() if event in line]
     return {each["appwrapper"].rpartition("/")[2]: datetime.fromisoformat(each["timestamp"]) for each in said}
 
 
@@ -411,11 +423,13 @@ async def test_no_canary_waits_a_second_longer_for_a_hostile_tenant(
     if hub is Hub.WITH_QUEUES:
         await declare_queues(world, tenant, declare)
     trials, process = await try_all(world, tenant, acts(ALL_ACTS))
-    decided = dispatched_at(process)
+    decided, taken_in = dispatched_at(process), taken_in_at(process)
     waits = [wait for trial in trials for wait in trial.waits]
     own = {wait.canary: (decided[wait.canary] - wait.told_at).total_seconds() for wait in waits}
     passed = sum(trial.passed for trial in trials[-ALL_ACTS:])
+    planned = [(decided[each.canary] - taken_in[each.canary]).total_seconds() for each in waits]
     say(f"canaries beside {len(trials)} acts ({passed} of the drawn passed): {len(waits)}")
+    show("from taken in to dispatched", planned)
     parts = show("from told to dispatched, the dispatcher's own part", list(own.values()))
     show("seen by their user", [wait.seen for wait in waits])
     show("served by a bare controller, the longest meanwhile", [wait.served for wait in waits])
@@ -425,7 +439,8 @@ async def test_no_canary_waits_a_second_longer_for_a_hostile_tenant(
         say(f"{worst.longer:.3f} s longer, {own[worst.canary]:.3f} s own, beside {shown(trial.act)}")
     assert len(trials) == len(known()) + ALL_ACTS
     assert passed > ALL_ACTS // 4
-    assert parts[len(parts) * 999 // 1000 - 1] <= BOUND_SECONDS
+    assert max(planned) <= BOUND_SECONDS
+    assert parts[len(parts) * 99 // 100] <= BOUND_SECONDS
     assert longer[len(longer) * 99 // 100] <= BOUND_SECONDS
 
 
