@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from http.client import (
@@ -37,6 +38,13 @@ SECONDS: Final = 10.0
 """Seconds without a byte after which a call fails."""
 PAGE: Final = 500
 """Objects in one page of a list."""
+MOST_ITEMS: Final = 200_000
+"""Objects of one list: more than a cluster has of any kind."""
+MOST_PAGES: Final = MOST_ITEMS // 4
+"""Pages of one list, most of which may be small."""
+LONGEST_ANSWER_SECONDS: Final = 60.0
+"""Seconds in which an answer has to end."""
+CHUNK: Final = 2**16
 SMALLER: Final = 8
 """A page that is too large is asked for again with so many times fewer objects."""
 
@@ -97,9 +105,10 @@ class UserClient:
     def items(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[Json]:
         """The objects of a complete list, read in pages; a page that is too large is asked for in smaller ones.
 
-        Raises `TooLarge` for a single object that is. So nobody hides the list by objects of the largest size.
+        Raises `TooLarge` for a single object that is, or a list without an end. So nobody hides the list by objects of
+        the largest size.
         """
-        token, limit = "", PAGE
+        token, limit, found, pages = "", PAGE, 0, 0
         while True:
             asked = {**(query or {}), "limit": str(limit), **({"continue": token} if token else {})}
             try:
@@ -110,7 +119,11 @@ class UserClient:
                     raise
                 limit = max(1, limit // SMALLER)
                 continue
-            yield from page.get("items") or ()
+            items = page.get("items") or ()
+            found, pages = found + len(items), pages + 1
+            if found > MOST_ITEMS or pages > MOST_PAGES:
+                raise errors.TooLarge(f"{self._access.server}: the list of {path} has no end")
+            yield from items
             token = (page.get("metadata") or {}).get("continue") or ""
             if not token:
                 return
@@ -188,13 +201,28 @@ class UserClient:
             if not 200 <= response.status <= 299:
                 raise self._refused(method, path, response)
             self._warnings += warnings_in(response.headers.get_all("Warning") or ())
-            answer = response.read(LARGEST_ANSWER + 1)
-            if len(answer) > LARGEST_ANSWER:
+            decoded: Json = bounds.loads(self._whole(response))
+            return decoded
+
+    def _whole(self, response: HTTPResponse) -> bytes:
+        """The body of an answer, which may take `LONGEST_ANSWER_SECONDS` in all, however little comes at a time."""
+        parts, size, deadline = list[bytes](), 0, time.monotonic() + LONGEST_ANSWER_SECONDS
+        while part := response.read1(CHUNK):
+            parts.append(part)
+            size += len(part)
+            if size > LARGEST_ANSWER:
                 raise errors.TooLarge(
                     f"{self._access.server}: the answer is larger than {LARGEST_ANSWER} bytes"
                 )
-            decoded: Json = bounds.loads(answer)
-            return decoded
+            if time.monotonic() > deadline:
+                self.close()
+                raise errors.Unavailable(
+                    f"{self._access.server} did not end its answer in {LONGEST_ANSWER_SECONDS:g} s"
+                )
+        if response.length:  # it ended before all that it had announced
+            raise IncompleteRead(b"", response.length)
+        response.close()  # by itself it would only be once more is asked of it than there is
+        return b"".join(parts)
 
     def _sent(
         self,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher import errors
 from dispatcher.api.names import HUB_CLUSTER, MEMBERS_PATH
@@ -44,7 +45,7 @@ _CORDON: Final = "node.kubernetes.io/unschedulable"
 
 
 class SeenNode(Struct, frozen=True):
-    """A node of a cluster and its pods; `free` is None if not all its pods can be seen."""
+    """A node of a cluster and its pods; `free` is None if some cannot be seen, `sees_pods` false if none can."""
 
     cluster: str
     name: str
@@ -54,6 +55,7 @@ class SeenNode(Struct, frozen=True):
     free: Resources | None
     by_gang: dict[str, Resources]
     without_appwrapper: tuple[str, ...]
+    sees_pods: bool = True
 
     @property
     def free_gpus(self) -> int | None:
@@ -122,14 +124,20 @@ class NodeReport(Struct, frozen=True):
 
 
 def seen_nodes(
-    cluster: str, raw: Iterable[Json], pods: Sequence[BoundPod], owners: Owners, *, all_pods: bool
+    cluster: str, raw: Iterable[Json], pods: Sequence[BoundPod] | None, owners: Owners, *, all_pods: bool
 ) -> list[SeenNode]:
-    """The nodes of an API server's answer with the pods on each; `all_pods` is false if some cannot be seen."""
+    """The nodes of an API server's answer with the pods on each; `all_pods` is false if some cannot be seen.
+
+    `pods` are None if none can be seen.
+    """
     on_node: dict[str, list[BoundPod]] = {}
-    for pod in pods:
+    for pod in pods or ():
         on_node.setdefault(pod.node, []).append(pod)
     return [
-        _node(cluster, each, on_node.get(each["metadata"]["name"], []), owners, all_pods=all_pods)
+        replace(
+            _node(cluster, each, on_node.get(each["metadata"]["name"], []), owners, all_pods=all_pods),
+            sees_pods=pods is not None,
+        )
         for each in sorted(raw, key=lambda node: str(node["metadata"]["name"]))
     ]
 
@@ -141,6 +149,8 @@ def _node(cluster: str, raw: Json, pods: Sequence[BoundPod], owners: Owners, *, 
     without, used = [], Resources()
     for pod in pods:
         owner = owners.of(pod)
+        if owner is not None and owner.cluster not in {"", cluster}:
+            owner = None  # whoever makes pods in a member can give them the labels of any gang
         if owner is None:
             without.append(f"{pod.namespace}/{pod.name}")
         key = NO_APPWRAPPER if owner is None else owner.key
@@ -149,7 +159,7 @@ def _node(cluster: str, raw: Json, pods: Sequence[BoundPod], owners: Owners, *, 
     free = {name: allocatable[name] - used[name] for name in {*allocatable, *used}}
     return SeenNode(
         cluster,
-        raw["metadata"]["name"],
+        name_of(raw["metadata"]["name"]),
         _state(spec, status),
         tuple(_taint(each) for each in spec.get("taints") or () if each.get("key") != _CORDON),
         allocatable,
@@ -188,10 +198,11 @@ def _nodes(
         raw = list(client.items("/api/v1/nodes", query))
     except errors.ClusterError as error:
         return [], [f"The nodes of {cluster} cannot be seen: {error}"]
+    pods: list[BoundPod] | None
     try:
         pods, sentences = _pods(client, cluster, namespace)
     except errors.ClusterError as error:
-        pods, sentences = [], [f"The pods in {cluster} cannot be seen: {error}"]
+        pods, sentences = None, [f"The pods in {cluster} cannot be seen: {error}"]
     return seen_nodes(cluster, raw, pods, owners, all_pods=not sentences), sentences
 
 
@@ -257,10 +268,12 @@ def _value(node: SeenNode) -> dict[str, Any]:
         "gpus": {
             "allocatable": gpus(node.allocatable),
             "free": node.free_gpus,
-            "withoutAppWrapper": gpus(node.by_gang.get(NO_APPWRAPPER, Resources())),
+            "withoutAppWrapper": (
+                gpus(node.by_gang.get(NO_APPWRAPPER, Resources())) if node.sees_pods else None
+            ),
         },
         "allocatable": dict(node.allocatable),
         "free": None if node.free is None else dict(node.free),
-        "gangs": gangs,
-        "podsWithoutAppWrapper": list(node.without_appwrapper),
+        "gangs": gangs if node.sees_pods else None,
+        "podsWithoutAppWrapper": list(node.without_appwrapper) if node.sees_pods else None,
     }

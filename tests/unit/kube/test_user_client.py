@@ -196,6 +196,27 @@ async def test_page_that_is_too_large_is_asked_for_in_smaller_ones(monkeypatch: 
         assert asked_for == [("500", None), ("62", None), ("62", "more"), ("7", "more")]
 
 
+async def test_answer_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dispatcher.kube.user_client.LONGEST_ANSWER_SECONDS", 0.0)
+    async with FakeApiServer() as server:
+        server.on("GET", PODS, answer({"items": []}))
+
+        with pytest.raises(errors.Unavailable, match="did not end its answer in 0 s"):
+            await asked(server, lambda client: client.get(PODS))
+
+
+async def test_list_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dispatcher.kube.user_client.MOST_PAGES", 3)
+    endless = answer({"metadata": {"continue": "more"}, "items": []})
+    async with FakeApiServer() as server:
+        server.on("GET", PODS, *[endless] * 10)
+
+        with pytest.raises(errors.TooLarge, match="has no end"):
+            await asked(server, lambda client: list(client.items(PODS)))
+
+        assert len(server.requests("GET", PODS)) == 4
+
+
 async def test_object_that_is_too_large_by_itself_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dispatcher.kube.user_client.LARGEST_ANSWER", 100)
     async with FakeApiServer() as server:

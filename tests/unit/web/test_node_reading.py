@@ -9,6 +9,7 @@ import pytest
 
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.cli.options import HubOptions
+from dispatcher.cli.people.node_report import NO_APPWRAPPER, NodeReport
 from dispatcher.web.node_reading import FRESH_SECONDS, NodeReading
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, refusal
 from tests.unit.cli.people.test_running import APPWRAPPERS, GANGS, NODES, PODS, listed
@@ -86,3 +87,18 @@ async def test_answer_that_is_no_list_of_nodes_is_a_problem(hub: FakeApiServer) 
     reading = NodeReading(HubOptions())
     assert await look(reading) == ([], ("The nodes of hub cannot be read (TypeError).",))
     assert reading.problem == ""
+
+
+async def test_pods_that_cannot_be_read_are_unknown_to_programs_and_not_none(hub: FakeApiServer) -> None:
+    hub.on("GET", PODS_PATH, refusal(500, "", "broken"))
+    reading = NodeReading(HubOptions())
+    await look(reading)
+    value = NodeReport(reading.seen.nodes).as_value()[0]
+    assert (value["gangs"], value["podsWithoutAppWrapper"], value["gpus"]["withoutAppWrapper"]) == (None,) * 3
+
+
+async def test_member_cannot_claim_a_gang_that_runs_elsewhere(hub: FakeApiServer) -> None:
+    hub.on("GET", MEMBERS_PATH, listed({"metadata": {"name": "east"}}))
+    reading = NodeReading(HubOptions())
+    await look(reading)
+    assert {key for node in reading.seen.nodes for key in node.by_gang} <= {NO_APPWRAPPER}
