@@ -163,10 +163,7 @@ def history_page(past: Past, asked: Asked) -> ReportPage:
     if asked.outcome:
         _one_of(Outcome, asked.outcome)
     found = past.jobs(past.window(asked.since, asked.until), asked.filter)
-    note = f"The newest {MOST_ROWS}: narrow the window or the filter for others." if found.is_cut else ""
-    return ReportPage(
-        "history", _table(found, HISTORY, found.at), "No AppWrapper existed then.", note, at=found.at
-    )
+    return _page("history", found, HISTORY, "No AppWrapper existed then.", found.at)
 
 
 def usage_page(past: Past, asked: Asked) -> ReportPage:
@@ -176,26 +173,19 @@ def usage_page(past: Past, asked: Asked) -> ReportPage:
     found = past.usage(past.window(asked.since, asked.until), by, per, asked.filter)
     keys = [plain(COLUMN_OF[by].removesuffix("_name").upper(), COLUMN_OF[by])]
     period = [] if per is Period.TOTAL else [plain(per.value.upper(), per.value)]
-    shown, note = _first(found)
-    return ReportPage(
-        "usage", _table(shown, [*period, *keys, *USED], None), "Nothing was used then.", note, at=found.at
-    )
+    return _page("usage", found, [*period, *keys, *USED], "Nothing was used then.")
 
 
 def waits_page(past: Past, asked: Asked) -> ReportPage:
     """How long AppWrappers waited for their first start."""
     found = past.waits(past.window(asked.since, asked.until), asked.filter)
-    shown, note = _first(found)
-    return ReportPage("waits", _table(shown, WAITS, None), "Nothing was queued then.", note, at=found.at)
+    return _page("waits", found, WAITS, "Nothing was queued then.")
 
 
 def interruptions_page(past: Past, asked: Asked) -> ReportPage:
     """Who lost a cluster, to whom, and why."""
     found = past.interruptions(past.window(asked.since, asked.until), asked.filter)
-    note = f"The newest {MOST_ROWS}: narrow the window or the filter for others." if found.is_cut else ""
-    return ReportPage(
-        "interruptions", _table(found, INTERRUPTIONS, None), "No attempt was interrupted then.", note
-    )
+    return _page("interruptions", found, INTERRUPTIONS, "No attempt was interrupted then.")
 
 
 def utilisation_page(past: Past, asked: Asked) -> ReportPage:
@@ -206,10 +196,8 @@ def utilisation_page(past: Past, asked: Asked) -> ReportPage:
             f"the window is longer than {LONGEST_UTILISATION.days} days, the most that are drawn"
         )
     found = past.utilisation(window, asked.resource)
-    drawn = charts(list(found))
-    return ReportPage(
-        "utilisation", _table(found, UTILISATION, None), "No capacity was known then.", charts=drawn
-    )
+    page = _page("utilisation", found, UTILISATION, "No capacity was known then.")
+    return replace(page, charts=charts(list(found)))
 
 
 DAY: Final = "24h"
@@ -244,12 +232,14 @@ PAGES: Final[Mapping[str, Callable[[Past, Asked], ReportPage]]] = {
 """The pages of a window by the last part of their path."""
 
 
-def _first(found: Report) -> tuple[Report, str]:
-    """The first rows of a report, and a sentence if there are more."""
-    if len(found.rows) <= MOST_ROWS:
-        return found, ""
-    note = f"The first {MOST_ROWS} of {len(found.rows)} rows: narrow the window or the filter for others."
-    return replace(found, rows=found.rows[:MOST_ROWS]), note
+def _page(
+    heading: str, found: Report, columns: Sequence[Column], nothing: str, now: datetime | None = None
+) -> ReportPage:
+    """The first rows of a report as a page, with a sentence if there are more; times are relative to `now`."""
+    is_cut = found.is_cut or len(found.rows) > MOST_ROWS
+    note = f"The first {MOST_ROWS} rows: narrow the window or the filter for others." if is_cut else ""
+    shown = replace(found, rows=found.rows[:MOST_ROWS])
+    return ReportPage(heading, _table(shown, columns, now), nothing, note, at=found.at)
 
 
 def _one_of(choices: type[Choice], written: str) -> Choice:

@@ -79,7 +79,8 @@ class Past:
         found, _ = self._ask(
             lambda reports: reports.descriptions(uid or name, namespace, is_uid=bool(uid), most=1)
         )
-        return _without_start(described(found[0])) if found else None
+        named = [each for each in found if (each.job["namespace"], each.job["name"]) == (namespace, name)]
+        return _without_start(described(named[0])) if named else None
 
     def _ask(self, question: Callable[[Reports], Awaitable[Found]]) -> Found:
         with self._turn:

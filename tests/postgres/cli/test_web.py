@@ -89,6 +89,15 @@ def test_utilisation_of_a_database_without_samples_has_no_chart(past: Past) -> N
     assert (page.charts, page.table.rows) == ((), ())
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_each_page_says_when_the_database_answered(past: Past, name: str) -> None:
+    assert PAGES[name](past, Asked()).at is not None
+
+
+def test_story_of_a_uid_is_told_under_its_own_name_alone(past: Past) -> None:
+    assert past.story("team-b", "probe", GONE) is None
+
+
 def test_life_of_an_appwrapper_is_drawn_from_its_events(past: Past, lives: Lives) -> None:
     found = past.story("team-b", "probe")
     assert found is not None
