@@ -22,7 +22,7 @@ from dispatcher.cli.screens.explanation import Block, Document, would_be_dispatc
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import PODS
-from dispatcher.core.scheduling.cycle.outcomes import Placed
+from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed
 from dispatcher.core.scheduling.explain.node_strips import CORES, NodeSeen, Strip, strips
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
 from dispatcher.errors import CommandFailed, StoreError, StoreForbidden
@@ -158,9 +158,11 @@ def why_of(snapshot: Snapshot, world: World, record: Record, after: int | None =
         notes.append("The change of this address is not among those that would dispatch it any more.")
         after = None
     if after is None:
-        pictures = _where_it_goes(world, record, names) or _pictures(world, record, names, {}, known)
+        pictures = _where_it_goes(world, names, known, report.explanation.outcome) or _pictures(
+            world, record, names, {}, known
+        )
     else:
-        pictures = _where_it_goes(changes[after].after(world), record, names)
+        pictures = _after(changes[after].after(world), record, names)
         if not pictures:
             notes.append("After this change others are preempted for it first: no place is known yet.")
     return Why(
@@ -174,16 +176,22 @@ def why_of(snapshot: Snapshot, world: World, record: Record, after: int | None =
     )
 
 
-def _where_it_goes(world: World, record: Record, names: Mapping[str, str]) -> tuple[StripPicture, ...]:
-    """The nodes of the cluster that the next cycle sends the gang to; nothing if it sends it to none yet."""
+def _after(world: World, record: Record, names: Mapping[str, str]) -> tuple[StripPicture, ...]:
+    """Where the next cycle sends the gang in a changed world."""
     known = KnownSnapshots()
     outcome = next((each for each in world.plan(known) if each.record.uid == record.uid), None)
+    return _where_it_goes(world, names, known, outcome)
+
+
+def _where_it_goes(
+    world: World, names: Mapping[str, str], known: KnownSnapshots, outcome: Outcome | None
+) -> tuple[StripPicture, ...]:
+    """The nodes of the cluster that a cycle sends the gang to; nothing if it sends it to none yet."""
     if not isinstance(outcome, Placed):
         return ()
     placed = {outcome.cluster: _placed(outcome)}
-    return tuple(
-        each for each in _pictures(world, record, names, placed, known) if each.cluster == outcome.cluster
-    )
+    pictures = _pictures(world, outcome.record, names, placed, known)
+    return tuple(each for each in pictures if each.cluster == outcome.cluster)
 
 
 def _placed(outcome: Placed) -> dict[str, Counter[str]]:
