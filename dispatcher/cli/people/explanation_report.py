@@ -266,7 +266,7 @@ class Report(Struct, frozen=True):
         return Block(_SPARED, rows, (f"and {more} more, which -o json lists",) if more else ())
 
     def changes(self) -> list[HelpfulChange]:
-        """The changes of which each alone would dispatch the gang: open nodes, a higher priority, then repairs."""
+        """The changes that would dispatch the gang, each of them alone: opened nodes, a higher priority, repairs."""
         found, uid = self.explanation, self.explanation.record.uid
         changes = [_open(each) for each in found.cordoned]
         if (least := found.priority) is not None:

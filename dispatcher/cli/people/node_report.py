@@ -150,7 +150,7 @@ def _node(cluster: str, raw: Json, pods: Sequence[BoundPod], owners: Owners, *, 
     for pod in pods:
         owner = owners.of(pod)
         if owner is not None and owner.cluster not in {"", cluster}:
-            owner = None  # whoever makes pods in a member can give them the labels of any gang
+            owner = None  # the pod has the labels of a gang that runs in another cluster: anybody can write labels
         if owner is None:
             without.append(f"{pod.namespace}/{pod.name}")
         key = NO_APPWRAPPER if owner is None else owner.key

@@ -136,9 +136,9 @@ def logs_of(job: Row) -> str:
 
 
 def facts_of(description: Description) -> list[tuple[str, str]]:
-    """What is known of it beside its attempts and events, as headings and texts, which may be empty.
+    """The facts about an AppWrapper beside its attempts and events, as headings and texts, which may be empty.
 
-    What became of it, why, and what helps come first; who submitted what comes last.
+    Its state, the reason and what helps come first; who submitted it comes last.
     """
     job, waiting = description.job, description.waiting
     states = ", ".join(f"{row['state']} {span(float(str(row['seconds'])))}" for row in description.states)

@@ -49,7 +49,7 @@ _ANSWERS: Final = {
 """The label of the metric about requests for capacity, by the step that an answer leads to."""
 
 _MAY_HAVE_TERMINATION_MESSAGE: Final = frozenset({Cause.EVICTED, Cause.RUN_FAILED})
-"""Steps whose event in the history may have text of the gang's author; the record has the rest of the message."""
+"""Steps whose event in the history may have a termination message; the message of the record never has one."""
 
 
 class StepRecorder:

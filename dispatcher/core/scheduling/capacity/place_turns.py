@@ -1,6 +1,6 @@
 """Turns of the AppWrappers whose places on the nodes of one cluster are settled: which one is next, and at which stage.
 
-An AppWrapper is settled in stages, of which each is a step for it. All AppWrappers pass one stage before any of them
+Settling an AppWrapper takes the stages of `Stage`. All AppWrappers pass one stage before any of them
 passes the next: a gang that needs other places must not take a planned place of another gang. Searches come last, in
 the order in which their AppWrappers began to wait for places: neither many nor costly searches keep an AppWrapper from
 its own.
@@ -56,7 +56,7 @@ class PlaceTurns:
         self._waiting: dict[str, None] = {}
         """The AppWrappers with pods that have no place, in the order in which they are searched for."""
         self._untried: dict[str, None] = {}
-        """Those of them that no search was made for since they changed, because too few steps were left."""
+        """The waiting AppWrappers that were not searched for since they changed, because too few steps were left."""
 
     # --- rounds ------------------------------------------------------------------------------------------------
 
