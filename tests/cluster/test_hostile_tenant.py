@@ -45,8 +45,8 @@ ACTS_BESIDE_QUEUES: Final = 10
 ALL_ACTS: Final = 500
 BOUND_SECONDS: Final = 1.0
 """How late a canary may be dispatched, whatever the tenant does: each from the moment that the dispatcher has taken it
-in, 99 in 100 from the moment that the API server told a watch of it, and 99 in 100 by all that they wait longer than
-for a bare controller.
+in, and from the moment that the API server told a watch of it; and 99 in 100 by all that they wait longer than for a
+bare controller.
 
 A busy API server tells two watches of one write at times that differ, once by three seconds while it aggregated its
 OpenAPI: when it told the test's watch is not always when the dispatcher could know.
@@ -430,7 +430,7 @@ async def test_no_canary_waits_a_second_longer_for_a_hostile_tenant(
     planned = [(decided[each.canary] - taken_in[each.canary]).total_seconds() for each in waits]
     say(f"canaries beside {len(trials)} acts ({passed} of the drawn passed): {len(waits)}")
     show("from taken in to dispatched", planned)
-    parts = show("from told to dispatched, the dispatcher's own part", list(own.values()))
+    show("from told to dispatched, the dispatcher's own part", list(own.values()))
     show("seen by their user", [wait.seen for wait in waits])
     show("served by a bare controller, the longest meanwhile", [wait.served for wait in waits])
     longer = show("longer than for a bare controller", [wait.longer for wait in waits])
@@ -440,7 +440,7 @@ async def test_no_canary_waits_a_second_longer_for_a_hostile_tenant(
     assert len(trials) == len(known()) + ALL_ACTS
     assert passed > ALL_ACTS // 4
     assert max(planned) <= BOUND_SECONDS
-    assert parts[len(parts) * 99 // 100] <= BOUND_SECONDS
+    assert max(own.values()) <= BOUND_SECONDS
     assert longer[len(longer) * 99 // 100] <= BOUND_SECONDS
 
 
