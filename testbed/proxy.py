@@ -182,11 +182,29 @@ class Exchange:
         return json.loads(self.body) if self.body else None
 
 
-class ApiProxy:
-    """Use as an async context manager; `kubeconfig` leads through it."""
+OnRead = Callable[[Exchange, bytes], None]
 
-    def __init__(self, upstream: str, trust: ssl.SSLContext | None, serving: ssl.SSLContext | None) -> None:
+
+def ignore(_exchange: Exchange, _part: bytes) -> None:
+    """Does nothing with what the server answers."""
+
+
+class ApiProxy:
+    """Use as an async context manager; `kubeconfig` leads through it.
+
+    `on_read` is called with an exchange and each part of the server's answer to it, as soon as that part has come. The
+    caller may be slow to read: what the server sent is read at once, and held in memory.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        trust: ssl.SSLContext | None,
+        serving: ssl.SSLContext | None,
+        on_read: OnRead = ignore,
+    ) -> None:
         self.rules: Rules[Exchange] = Rules()
+        self._on_read = on_read
         self._upstream = upstream
         self._trust = trust
         self._serving = serving
@@ -197,13 +215,13 @@ class ApiProxy:
         self._runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=0)
 
     @classmethod
-    def of(cls, plane: Plane) -> Self:
+    def of(cls, plane: Plane, on_read: OnRead = ignore) -> Self:
         """A proxy before a plane's API server, with the plane's own serving certificate."""
         made = plane.folder / "certificates"
         serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         serving.load_cert_chain(made / "serving.crt", made / "serving.key")
         trust = ssl.create_default_context(cadata=plane.certificate_authority)
-        return cls(plane.url, trust, serving)
+        return cls(plane.url, trust, serving, on_read)
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(limit=0, ssl=self._trust or True)
@@ -290,25 +308,47 @@ class ApiProxy:
             exchange.status = answer.status
             streamed = exchange.is_watch and answer.status == 200
             body = b"" if streamed else await answer.read()
+            self._on_read(exchange, body)
             await fault.after()
             await self._flowing.wait()
             if not fault.pass_on:
                 cut(request)
             headers = chosen(answer.headers, PASSED_BACK)
             if streamed:
-                return await self._stream(request, answer, headers)
+                return await self._stream(request, exchange, answer, headers)
             return web.Response(status=answer.status, body=body, headers=headers)
 
     async def _stream(
-        self, request: web.BaseRequest, answer: aiohttp.ClientResponse, headers: Mapping[str, str]
+        self,
+        request: web.BaseRequest,
+        exchange: Exchange,
+        answer: aiohttp.ClientResponse,
+        headers: Mapping[str, str],
     ) -> web.StreamResponse:
         """Passes an answer on as it arrives."""
         response = web.StreamResponse(status=answer.status, headers=dict(headers))
         await response.prepare(request)
-        async for chunk in answer.content.iter_any():
-            await self._flowing.wait()
-            await response.write(chunk)
+        parts: asyncio.Queue[bytes] = asyncio.Queue()
+        reading = asyncio.create_task(self._read(exchange, answer, parts))
+        try:
+            while part := await parts.get():
+                await self._flowing.wait()
+                await response.write(part)
+            await reading
+        finally:
+            reading.cancel()
         return response
+
+    async def _read(
+        self, exchange: Exchange, answer: aiohttp.ClientResponse, parts: asyncio.Queue[bytes]
+    ) -> None:
+        """Reads an answer until it ends or breaks off; then an empty part follows."""
+        try:
+            async for part in answer.content.iter_any():
+                self._on_read(exchange, part)
+                parts.put_nowait(part)
+        finally:
+            parts.put_nowait(b"")
 
 
 def end(handlers: set[asyncio.Task[Any]]) -> None:

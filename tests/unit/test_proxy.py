@@ -25,6 +25,8 @@ from testbed.proxy_postgres import SSL_REQUEST, Commit, Conversation, PostgresPr
 from tests.fakes import FakeApiServer, answer, never, watch
 
 PATH = "/api/v1/namespaces/a%2Fb/pods"
+MORE_THAN_A_BUFFER = 2**18
+"""Bytes; a hundred times as many are more than what sockets and their readers hold for a slow caller."""
 READY = b"Z\0\0\0\5I"
 
 # --- which exchange a fault befalls ------------------------------------------------------------------
@@ -206,6 +208,30 @@ async def test_frozen_proxy_keeps_to_itself_what_a_watch_has_to_tell(
         proxy.thaw()
 
         assert await reading == b"meanwhile\n"
+
+
+async def test_proxy_reads_on_and_tells_of_it_while_the_caller_is_slow(server: FakeApiServer) -> None:
+    parts: list[bytes] = []
+    sent = asyncio.Event()
+
+    async def reply(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(100):
+            await response.write(b"x" * MORE_THAN_A_BUFFER)
+        sent.set()
+        return response
+
+    server.on("GET", "/watched", reply)
+    async with (
+        ApiProxy(server.url, None, None, lambda _, part: parts.append(part)) as proxy,
+        ClientSession(proxy.url) as session,
+        session.get("/watched?watch=true") as response,
+    ):
+        await sent.wait()
+        read = await response.content.read()
+
+    assert b"".join(parts) == read == b"x" * 100 * MORE_THAN_A_BUFFER
 
 
 async def test_held_request_does_not_delay_the_end(server: FakeApiServer) -> None:
