@@ -6,7 +6,6 @@ takes longer than the decision. So a shortfall keeps immutable values of that mo
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from functools import lru_cache
@@ -40,13 +39,11 @@ from dispatcher.core.model.resources import NOTHING, Resources, has_device_class
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.fit.backfill_reservation import Reservation, noted
 from dispatcher.core.scheduling.fit.fit import Shortfall, shortfall_in_empty
-from dispatcher.core.scheduling.placement.node_traits import Traits
+from dispatcher.core.scheduling.placement.node_traits import Exclusions, Traits
 from dispatcher.text import counted, one_line
 
 MOST_NAMED: Final = 5
 """Clusters that a message names; the others are counted."""
-_MOST_EXCLUSIONS: Final = 3
-"""Reasons for the exclusion of nodes that a message names; the others are counted."""
 _MOST_UNLISTED: Final = 2
 """Resources that no node lists and that a message says so of; each is compared with all names of the cluster."""
 
@@ -372,14 +369,12 @@ def _count(gang: Gang) -> int:
 
 def _exclusions(pod_sets: Sequence[PodSet], traits: Traits | None) -> list[str]:
     """How many nodes no pod of these sets may use, and why."""
-    reasons = traits.exclusions(pod_sets) if traits is not None else Counter[str]()
-    if traits is None or not reasons:
+    excluded = traits.exclusions(pod_sets) if traits is not None else Exclusions()
+    if traits is None or not excluded.total:
         return []
-    ordered = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
-    named = [f"{count} {reason}" for reason, count in ordered[:_MOST_EXCLUSIONS]]
-    others = sum(count for _, count in ordered[_MOST_EXCLUSIONS:])
-    also = [f"{others} for other reasons"] if others else []
-    return [f"{reasons.total()} of {len(traits.rows)} nodes excluded: {', '.join([*named, *also])}"]
+    named = [f"{count} {reason}" for reason, count in excluded.named]
+    also = [f"{excluded.others} for other reasons"] if excluded.others else []
+    return [f"{excluded.total} of {len(traits.rows)} nodes excluded: {', '.join([*named, *also])}"]
 
 
 def _pending(rejections: Iterable[Rejection], has_members: bool) -> Pending:

@@ -56,11 +56,27 @@ _MOST_BESIDE: Final = 64
 _MOST_EXCLUSIONS: Final = 2000
 """Sets of constraints for which the excluded nodes are kept."""
 
+_MOST_REASONS: Final = 3
+"""Reasons for the exclusion of nodes that are kept and named; the nodes of the others are counted together."""
+
 _MOST_SIZES: Final = 1024
 """How many keys of `_size_and_taints` are kept: one for each distinct size of a node with its taints."""
 
 PLAIN: Final = PodSet(1, NOTHING)
 """Pods without constraints: they stand for the pods of a gang without pod sets."""
+
+
+class Exclusions(Struct, frozen=True):
+    """The nodes that no pod may use: `named` has the most frequent reasons in words, each with its number of nodes."""
+
+    named: tuple[tuple[str, int], ...] = ()
+    others: int = 0
+    """The nodes that are excluded for other reasons."""
+
+    @property
+    def total(self) -> int:
+        """All excluded nodes."""
+        return sum(count for _, count in self.named) + self.others
 
 
 class Domains(Struct, frozen=True):
@@ -92,7 +108,7 @@ class Traits:
         self._spread: dict[tuple[Constraint, tuple[Spread, ...]], tuple[Domains, ...]] = {}
         self._keys: list[_Key] | None = None
         self._order: Amounts | None = None
-        self._exclusions: dict[frozenset[Constraint], Counter[str]] = {}
+        self._exclusions: dict[frozenset[Constraint], Exclusions] = {}
         self._taints: _Taints | None = None
         self._including: dict[tuple[int, ...], Traits] = {}
         self._beside: dict[Constraint, Mask] = {}
@@ -176,14 +192,19 @@ class Traits:
             return self._mask((pod_set.tolerations, requirements))
         return self._there() & self._meeting(requirements)
 
-    def exclusions(self, pod_sets: Sequence[PodSet]) -> Counter[str]:
-        """How many nodes no pod of these sets may use, by the reason in words; the reason is that of the first set."""
+    def exclusions(self, pod_sets: Sequence[PodSet]) -> Exclusions:
+        """How many nodes no pod of these sets may use, and why; the reason is that of the first set.
+
+        Only what is named is kept: the nodes may have as many reasons as they have taints.
+        """
         constraints = frozenset(each.constraint for each in pod_sets)
         known = self._exclusions.get(constraints)
         if known is None:
-            known = Counter()
+            counts = Counter[str]()
             for reason, count in self._count_excluded(pod_sets or (PLAIN,)):
-                known[reason] += count
+                counts[reason] += count
+            named = tuple(sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:_MOST_REASONS])
+            known = Exclusions(named, counts.total() - sum(count for _, count in named))
             remember(self._exclusions, _MOST_EXCLUSIONS, constraints, known)
         return known
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
 
 import pytest
@@ -79,7 +80,7 @@ def test_excluded_node_says_why_in_the_words_that_the_refusal_counts(
     (snapshot,) = KnownSnapshots().of(found).values()
     assert snapshot.capacity.nodes is not None
     counted = snapshot.capacity.nodes.traits.exclusions(found.pending[0].gang.pod_sets)
-    assert counted == {reason: list(why.values()).count(reason) for reason in why.values()}
+    assert dict(counted.named) == Counter(why.values())
 
 
 def test_gang_without_gpus_is_drawn_by_cores() -> None:

@@ -214,6 +214,17 @@ def test_fits_are_the_same_whatever_was_forgotten(
         assert answers() == expected
 
 
+def test_of_many_reasons_only_the_named_ones_are_kept() -> None:
+    taints = [Taint("team", f"t{number}", "NoSchedule") for number in range(40)]
+    traits = Traits(tuple(Node(f"n{at}", CPU, True, (each,)) for at, each in enumerate([*taints, taints[7]])))
+
+    kept = traits.exclusions([PodSet(1, CPU)])
+
+    assert kept.named[0] == ("with taint team=t7 not tolerated", 2)
+    assert (len(kept.named), kept.total) == (3, 41)
+    assert traits.exclusions([PodSet(1, CPU)]) is kept
+
+
 def lacking(*labels: str) -> PodSet:
     conditions = tuple(LabelRequirement(each, LabelOperator.DOES_NOT_EXIST) for each in labels)
     return PodSet(1, CPU, nodes=NodeRequirements((), (NodeTerm(conditions),)))
