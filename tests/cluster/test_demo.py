@@ -13,7 +13,6 @@ from tests.cluster.demos import (
     CHECKOUT,
     STORY_SECONDS,
     Run,
-    assert_in_order,
     assert_tells,
     fresh_folder,
     in_shell,
@@ -29,15 +28,6 @@ def folder() -> Iterator[Path]:
     kuberay_operator.ensure()
     with fresh_folder() as folder:
         yield folder
-
-
-@pytest.fixture(scope="module")
-def runs(folder: Path) -> Iterator[dict[str, Run]]:
-    """Those that are left to themselves, started together because each takes some seconds to begin."""
-    started = {command: Run(command, folder / command) for command in ("demo", "dev")}
-    yield started
-    for each in started.values():
-        each.kill()
 
 
 @pytest.fixture
@@ -67,12 +57,10 @@ def test_demo_without_a_dispatcher_says_what_it_saw_and_fails(run: Run) -> None:
     assert run.left_behind() == []
 
 
-def test_demo_tells_its_story(runs: dict[str, Run]) -> None:
-    run = runs["demo"]
-
-    assert run.end() == 0, run.output
-    assert_in_order(
-        run.output,
+@pytest.mark.timeout(STORY_SECONDS + 60)
+def test_demo_tells_its_story() -> None:
+    assert_tells(
+        "demo",
         f"KubeRay's operator {kuberay_operator.NEWEST.version}; Ray's dashboards are played",
         "$ kubectl apply -f examples/aw-raycluster-glue.yaml",
         "│ 2 running │ 1 of 3 ",
@@ -86,48 +74,57 @@ def test_demo_tells_its_story(runs: dict[str, Run]) -> None:
         "│ blocked ",
         "By hand: `make dev`",
     )
-    assert run.left_behind() == []
 
 
-def test_dev_can_be_used_killed_and_started_again(runs: dict[str, Run]) -> None:
-    run = runs["dev"]
-    run.wait_for("Ctrl-C ends all of it.")
-    assert all(line in run.output for line in (run.state / "env").read_text().splitlines())
-    assert in_shell(run, "kubectl get nodes -o name") == ["node/node-0", "node/node-1", "node/node-2"]
-    assert in_shell(run, "kubectl auth whoami -o jsonpath={.status.userInfo.username}") == ["admin"]
+@pytest.fixture
+def dev(folder: Path) -> Iterator[Run]:
+    """`make dev`, when it says that it is ready."""
+    run = Run("dev", folder / "dev")
+    try:
+        run.wait_for("Ctrl-C ends all of it.", STORY_SECONDS)
+        yield run
+    finally:
+        run.kill()
+
+
+@pytest.mark.timeout(2 * STORY_SECONDS)
+def test_dev_can_be_used_killed_and_started_again(dev: Run) -> None:
+    assert all(line in dev.output for line in (dev.state / "env").read_text().splitlines())
+    assert in_shell(dev, "kubectl get nodes -o name") == ["node/node-0", "node/node-1", "node/node-2"]
+    assert in_shell(dev, "kubectl auth whoami -o jsonpath={.status.userInfo.username}") == ["admin"]
     assert in_shell(
-        run, 'psql -At "$DISPATCHER_DATABASE_URL" -c "SELECT count(*) FROM history.queue_now"'
+        dev, 'psql -At "$DISPATCHER_DATABASE_URL" -c "SELECT count(*) FROM history.queue_now"'
     ) == ["0"]
-    assert in_shell(run, "for each in kubectl psql dispatcher kubectl-aw; do command -v $each; done") == [
-        str(run.state / "bin" / each) for each in ("kubectl", "psql", "dispatcher", "kubectl-aw")
+    assert in_shell(dev, "for each in kubectl psql dispatcher kubectl-aw; do command -v $each; done") == [
+        str(dev.state / "bin" / each) for each in ("kubectl", "psql", "dispatcher", "kubectl-aw")
     ]
     for user, home, other in (
         ("ada", "team-a", "team-b"),
         ("ben", "team-a", "team-b"),
         ("cleo", "team-b", "team-a"),
     ):
-        assert as_user(run, user, "auth whoami -o jsonpath={.status.userInfo.username}") == [user]
-        assert as_user(run, user, "config view --minify -o jsonpath={..namespace}") == [home]
+        assert as_user(dev, user, "auth whoami -o jsonpath={.status.userInfo.username}") == [user]
+        assert as_user(dev, user, "config view --minify -o jsonpath={..namespace}") == [home]
         for may in ("create appwrappers", "create rayjobs", "get pods/log", "list nodes"):
-            assert as_user(run, user, f"auth can-i {may}") == ["yes"]
+            assert as_user(dev, user, f"auth can-i {may}") == ["yes"]
         for may in (
             "create rolebindings",
             "create resourcequotas",
             f"-n {other} get appwrappers",
             "-A get pods",
         ):
-            assert as_user(run, user, f"auth can-i {may} || true") == ["no"]
+            assert as_user(dev, user, f"auth can-i {may} || true") == ["no"]
     sweep = CHECKOUT / "examples" / "afternoon" / "sweep.yaml"
-    assert as_user(run, "ada", f"aw submit {sweep}")[0] == "team-a/sweep submitted"
-    assert as_user(run, "ada", "aw wait sweep --for running")[-1] == "team-a/sweep Running on hub"
-    assert as_user(run, "ada", "aw logs sweep") == [LOG]
+    assert as_user(dev, "ada", f"aw submit {sweep}")[0] == "team-a/sweep submitted"
+    assert as_user(dev, "ada", "aw wait sweep --for running")[-1] == "team-a/sweep Running on hub"
+    assert as_user(dev, "ada", "aw logs sweep") == [LOG]
 
-    assert run.end(signal.SIGKILL) == -signal.SIGKILL
-    run.start()
-    run.wait_for("Ctrl-C ends all of it.")
+    assert dev.end(signal.SIGKILL) == -signal.SIGKILL
+    dev.start()
+    dev.wait_for("Ctrl-C ends all of it.", STORY_SECONDS)
 
-    assert run.end(signal.SIGTERM) == 0
-    assert run.left_behind() == []
+    assert dev.end(signal.SIGTERM) == 0
+    assert dev.left_behind() == []
 
 
 def as_user(run: Run, user: str, arguments: str) -> list[str]:
