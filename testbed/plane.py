@@ -145,6 +145,11 @@ class Plane:
         for process in tuple(self._processes.values()):
             process.check()
 
+    def give_way(self) -> None:
+        """Leaves the processor to whoever else wants it: in life a control plane has machines of its own."""
+        for process in self._processes.values():
+            process.give_way()
+
     async def kill_apiserver(self) -> None:
         """Ends the API server like a crash; its data and its port are kept."""
         await asyncio.to_thread(self._stop, "kube-apiserver")

@@ -363,8 +363,13 @@ class Tried:
 
 
 async def try_all(world: World, tenant: World, tried: list[Act]) -> Tried:
-    """Each act, tried beside canaries."""
+    """Each act, tried beside canaries.
+
+    The tenant keeps the API server busy with all processors that it can have. In life those are not the dispatcher's,
+    so the control plane gives way here.
+    """
     told = Told()
+    world.plane.give_way()
     async with ApiProxy.of(world.plane, told.read) as wire:
         process = await world.start_dispatcher(kubeconfig=str(wire.kubeconfig(world.plane)))
         trials = await trials_beside(process, world, tenant, tried)

@@ -13,6 +13,7 @@ import pytest
 
 from testbed.processes import (
     KILL,
+    NICE,
     FolderInUse,
     Process,
     ProcessDied,
@@ -47,6 +48,17 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["/bin/sleep", "600"], start_new_session=True) as popen:
         yield popen
         popen.kill()
+
+
+def test_process_that_gives_way_is_nicer_with_all_its_threads(supervisor: Supervisor) -> None:
+    code = "import threading, time; threading.Thread(target=time.sleep, args=(600,)).start(); print('two', flush=True)"
+    process = supervisor.start("threads", [sys.executable, "-c", code])
+    assert eventually(lambda: has_said(process, "two"))
+
+    process.give_way()
+
+    threads = [int(each.name) for each in Path(f"/proc/{process.pid}/task").iterdir()]
+    assert [os.getpriority(os.PRIO_PROCESS, each) for each in threads] == [NICE, NICE]
 
 
 def eventually(is_so: Callable[[], bool], seconds: float = 10) -> bool:
