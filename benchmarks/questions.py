@@ -32,7 +32,7 @@ VIEWS: Final = (
     "cluster_events",
     "timeline",
 )
-"""The views that may be read whole; `overtakes` has a row for each pair that met in a queue."""
+"""The views that the reader may read whole; `overtakes` has a row for each pair that met in a queue."""
 
 
 @dataclass(frozen=True, slots=True)

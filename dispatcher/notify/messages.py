@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from dispatcher.api.notifications import Occasion
 from dispatcher.core.model.notifications import UNDECLARED, QueueNow, ToldEvent, WaitingGang
+from dispatcher.core.model.records.termination import both
 from dispatcher.text import counted, one_line
 
 LONGEST_SENTENCE: Final = 1000
@@ -86,6 +87,7 @@ def of_event(event: ToldEvent, occasion: Occasion) -> Message:
             "message": event.message,
             "cluster": event.cluster,
             "attempt": event.attempt,
+            **({"terminationMessage": event.termination_message} if event.termination_message else {}),
         },
     )
 
@@ -108,7 +110,8 @@ def _happened(event: ToldEvent, occasion: Occasion) -> str:
 
 
 def _because(event: ToldEvent) -> str:
-    return "".join(f": {part}" for part in (event.reason, event.message) if part)
+    said = both(event.message, event.termination_message)
+    return "".join(f": {part}" for part in (event.reason, said) if part)
 
 
 def _command(event: ToldEvent, occasion: Occasion) -> str:

@@ -252,7 +252,8 @@ _CURSORS: Final[LiteralString] = (
 )
 _EVENTS: Final[LiteralString] = (
     "SELECT id, at, recorded_at, uid, namespace, name, queue, cause, from_phase, to_phase, reason, message, cluster, "
-    "attempt, started_at, notifications, is_settled FROM notify.events WHERE id > %(after)s ORDER BY id LIMIT %(most)s"
+    "attempt, started_at, notifications, is_settled, termination_message "
+    "FROM notify.events WHERE id > %(after)s ORDER BY id LIMIT %(most)s"
 )
 _ADD: Final[LiteralString] = (
     "INSERT INTO notify.outbox (target, id, lane, since, message) "

@@ -16,7 +16,7 @@ import psycopg
 from dispatcher.errors import SchemaMismatch
 from dispatcher.store.connections import STATEMENT_TIMEOUT, connection_parameters, milliseconds, translated
 
-NEWEST: Final[str] = "0004"
+NEWEST: Final[str] = "0005"
 """The last of `migrations/versions`; revisions are numbers of four digits."""
 
 OLDEST_CODE: Final = "the oldest dispatcher that runs on this schema is of revision "

@@ -325,6 +325,7 @@ event: Final = Table(
     Column("attempt", Integer, nullable=False, server_default=text("0")),
     Column("epoch", BigInteger, nullable=False),
     Column("change", JSONB, nullable=False, server_default=text("'{}'")),
+    _text("termination_message"),
     Index("ix_event_uid_at", "uid", "at"),
     Index("ix_event_at", "at", postgresql_using="brin"),
     Index("ix_event_dispatched_at", "at", postgresql_where=text("cause = 'dispatched'")),

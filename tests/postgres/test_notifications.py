@@ -15,6 +15,8 @@ from structlog.testing import capture_logs
 
 from dispatcher.api.document import Entry
 from dispatcher.core.lifecycle import first_changes, queue_changes, run_changes
+from dispatcher.core.lifecycle.record_change import EvictionReason
+from dispatcher.core.model.gangs.pods import PodFailure
 from dispatcher.core.model.notifications import TOLD, UNDECLARED
 from dispatcher.core.model.records.preemption import Reason
 from dispatcher.errors import StoreUnavailable
@@ -85,6 +87,16 @@ async def test_rejected_preempted_and_evicted_gangs_are_read(queue: QueueStore, 
     await committed(queue, run_changes.preempt(record, Reason.FAIR_SHARE, "for default/two", LATER, "uid-2"))
     causes = [(each.cause, each.message) for each in await store.events(0, 100)]
     assert causes == [("rejected", "no"), ("pods-running", ""), ("preempted", "for default/two")]
+
+
+async def test_termination_message_of_a_failure_is_read_beside_its_message(
+    queue: QueueStore, store: NotifierStore
+) -> None:
+    failure = PodFailure("p", "main", 1, "Error", "batch 7")
+    why = EvictionReason("FailedComponent", "it failed", "", failure)
+    await committed(queue, run_changes.fail(await begin(queue, "one"), why, LATER))
+    [event] = await store.events(0, 100)
+    assert (event.message, event.termination_message) == ("it failed", "batch 7")
 
 
 async def test_waiting_gangs_and_queues_are_read(queue: QueueStore, store: NotifierStore) -> None:

@@ -15,7 +15,9 @@ import pytest
 from psycopg import sql
 
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gangs.gang import Assignment
+from dispatcher.core.model.gangs.pods import PodFailure
 from dispatcher.core.model.records.preemption import Reason
 from dispatcher.store import migrate
 from dispatcher.store.database import Database
@@ -305,7 +307,7 @@ def views_of_tenants(url: str) -> list[str]:
 
 def test_tenant_sees_its_namespaces_in_every_view_and_no_other(two_tenants: str, database_url: str) -> None:
     views = views_of_tenants(database_url)
-    assert len(views) == 14
+    assert len(views) == 15
     seen = set()
     with psycopg.connect(two_tenants) as connection:
         for view in views:
@@ -360,6 +362,62 @@ async def test_tenant_sees_the_nodes_of_its_own_past_gangs_and_no_moment_of_othe
     midnight = datetime(2026, 11, 21, tzinfo=UTC)
     assert rows_of(two_tenants, told.format("tenant")) == [("ours", "of-ours", "n1", 2, midnight)]
     assert {row[-1] for row in rows_of(database_url, told.format("history"))} == {LATER}
+
+
+SECRET: Final = "the password is 1234"
+READABLE: Final[LiteralString] = (
+    "SELECT relnamespace::regnamespace::text, relname FROM pg_class WHERE relkind = 'v' "
+    "AND relnamespace::regnamespace::text IN ('history', 'scheduling') "
+    "AND has_table_privilege('dispatcher_reader', oid, 'SELECT')"
+)
+
+
+@pytest.fixture
+async def failures(queue: QueueStore) -> None:
+    """A gang of `ours` and one of `theirs` that failed, each with a termination message."""
+    for namespace in ("ours", "theirs"):
+        record = await committed(queue, make_submit(f"of-{namespace}", namespace=namespace))
+        record = await committed(queue, make_dispatch(record))
+        record = await committed(queue, make_created(record))
+        failure = PodFailure("p", "main", 1, "Error", f"{SECRET} in {namespace}")
+        why = EvictionReason("FailedComponent", "it failed", "", failure)
+        await committed(queue, run_changes.fail(record, why, LATER))
+
+
+@pytest.mark.usefixtures("failures")
+async def test_tenant_reads_the_termination_messages_of_its_own_gangs_alone(two_tenants: str) -> None:
+    told: LiteralString = (
+        "SELECT name, at, cause, cluster, attempt, termination_message FROM {}.termination_messages"
+    )
+    assert rows_of(two_tenants, told.format("tenant")) == [
+        ("of-ours", LATER, "run-failed", "hub", 1, f"{SECRET} in ours")
+    ]
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied for schema history"):
+        rows_of(two_tenants, told.format("history"))
+
+
+@pytest.mark.usefixtures("failures")
+async def test_reader_finds_termination_messages_in_no_view(database_url: str) -> None:
+    holding = []
+    with psycopg.connect(with_user(database_url, reader.READER)) as connection:
+        for view in rows_of(database_url, READABLE):
+            query = sql.SQL("SELECT count(*) FROM {} AS read WHERE strpos(read::text, %s) > 0")
+            if connection.execute(query.format(sql.Identifier(*view)), [SECRET]).fetchone() != (0,):
+                holding.append(view)
+    assert holding == []
+
+
+@pytest.mark.usefixtures("failures")
+async def test_reader_reads_termination_messages_once_an_operator_grants_their_view(
+    database_url: str,
+) -> None:
+    told = "SELECT namespace FROM history.termination_messages ORDER BY 1"
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="for view termination_messages"):
+        rows_of(with_user(database_url, reader.READER), told)
+    with psycopg.connect(database_url) as connection, connection.transaction(force_rollback=True):
+        connection.execute("GRANT SELECT ON history.termination_messages TO dispatcher_reader")
+        connection.execute("SET LOCAL ROLE dispatcher_reader")
+        assert connection.execute(told).fetchall() == [("ours",), ("theirs",)]
 
 
 def test_tenant_views_have_every_column_of_history_with_its_meaning(database_url: str) -> None:

@@ -33,7 +33,8 @@ from dispatcher.cli.query import (
     user_option,
     why_not,
 )
-from dispatcher.cli.screens.output import Shape, as_asked, how_long, named, plain, text
+from dispatcher.cli.screens.output import Column, Shape, as_asked, how_long, message_of, named, plain, text
+from dispatcher.cli.screens.tables import Heading
 from dispatcher.errors import CommandFailed, StoreForbidden
 from dispatcher.store.readers.reports import COLUMN_OF, Filter, GroupBy, Period, Reports, Window
 
@@ -65,7 +66,7 @@ HISTORY_WIDE: Final = (
     plain("GIB-H", "memory_gib_h"),
     plain("KINDS", "kinds"),
     plain("UID", "uid"),
-    plain("MESSAGE", "message"),
+    Column(Heading("MESSAGE"), message_of),
 )
 WAITS: Final = (
     plain("DAY", "day"),

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from dispatcher.api.spec_errors import one_line
-from dispatcher.cli.screens.output import Column, as_table, how_long, plain, prose, text, value
+from dispatcher.cli.screens.output import Column, as_table, how_long, message_of, plain, text, value
 from dispatcher.cli.screens.tables import NARROWEST, Heading, span, wrapped
 from dispatcher.store.readers.reports import Description, Row
 
@@ -28,7 +28,7 @@ TIMELINE: Final = (
     plain("CAUSE", "cause", 2),
     plain("CLUSTER", "cluster", 1),
     plain("REASON", "reason"),
-    prose("MESSAGE", "message"),
+    Column(Heading("MESSAGE", wraps=True), message_of),
 )
 
 _WHY: Final = (

@@ -34,6 +34,7 @@ from msgspec import Struct
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.screens.tables import Heading, folded, relative, span, table, width_of
 from dispatcher.core.model.clock import timestamp
+from dispatcher.core.model.records.termination import both
 from dispatcher.errors import TryAgain
 from dispatcher.store.readers.reports import Report, Row
 from dispatcher.text import counted, printable
@@ -85,6 +86,11 @@ def named() -> Column:
 def known(heading: str, name: str, rank: int = 0) -> Column:
     """A column with `unknown` where the report has nothing."""
     return Column(Heading(heading, rank), lambda row: UNKNOWN if row[name] is None else row[name])
+
+
+def message_of(row: Row) -> str:
+    """The message of a row of the history, and the termination message, if the reader may see it."""
+    return both(text(row["message"]), text(row["termination_message"]))
 
 
 def as_asked(report: Report) -> list[Column]:

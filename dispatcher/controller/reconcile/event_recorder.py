@@ -48,9 +48,6 @@ _ANSWERS: Final = {
 }
 """The label of the metric about requests for capacity, by the step that an answer leads to."""
 
-_MAY_HAVE_TERMINATION_MESSAGE: Final = frozenset({Cause.EVICTED, Cause.RUN_FAILED})
-"""Steps whose event in the history may have a termination message; the message of the record never has one."""
-
 
 class StepRecorder:
     """Called once for each change, after its commit; never waits.
@@ -120,8 +117,7 @@ class StepRecorder:
 
     def _write_log(self, change: Change, record: Record) -> None:
         event = change.events[-1]
-        said = change.after.message if event.cause in _MAY_HAVE_TERMINATION_MESSAGE else event.message
-        fields = {"reason": event.reason, "detail": said, "cluster": event.cluster}
+        fields = {"reason": event.reason, "detail": event.message, "cluster": event.cluster}
         _log.info(
             event.cause,
             appwrapper=record.key,

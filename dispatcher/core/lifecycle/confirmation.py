@@ -116,8 +116,7 @@ def end_of_attempt(
 ) -> Change:
     """The change that fails or evicts a gang; `complaint` is that of an operator or the scheduler.
 
-    `failure` is how a pod failed first. Of all messages only that of the event in the history has its termination
-    message.
+    `failure` is how a pod failed first. No message has its termination message: the event of the history has it apart.
     """
     said = _failed_first(decision.message, failure)
     detail = decision.detail + "".join(f"; {each}" for each in (complaint, said) if each)

@@ -26,6 +26,7 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.gangs.pods import PodFailure
+from dispatcher.core.model.records import termination
 from dispatcher.core.model.records.record import (
     ACTIVE,
     Attempt,
@@ -203,11 +204,13 @@ def change_by(
     *,
     event_reason: str = "",
     note: str = "",
+    termination_message: str = "",
     **fields: Any,  # noqa: ANN401  # fields are Record's own, by keyword
 ) -> Change:
     """The change of `record` by `cause`; `event_reason` and `note` are the reason and the message of its event.
 
-    `fields` are the new values of the record's fields. Raises `IllegalTransition` if the table has no such row.
+    The event has the `termination_message` apart from both. `fields` are the new values of the record's fields. Raises
+    `IllegalTransition` if the table has no such row.
     """
     target = TARGETS.get((record.phase, cause))
     if target is None:
@@ -240,6 +243,7 @@ def change_by(
         message=note,
         cluster=attempt.cluster if attempt else "",
         attempt=attempt.number if attempt else 0,
+        termination_message=termination_message,
     )
     return Change(before=record, after=after, events=(event,))
 
@@ -262,12 +266,6 @@ def evicted(record: Record, eviction: EvictionReason, now: datetime) -> tuple[Co
     return with_true(record.conditions, ConditionType.PREEMPT_CANDIDATE, now, eviction.reason, message)
 
 
-LONGEST_TERMINATION_TOLD: Final = 512
-"""Characters of a termination message in an event of history; `status.failure` has more of it."""
-TERMINATION_MESSAGE: Final = "; termination message: "
-"""Stands in an event of history before the termination message, at the end."""
-
-
 class EvictionReason(Struct, frozen=True):
     """Why an attempt is over: `message` is MCAD's sentence where MCAD has one, `detail` is the rest.
 
@@ -285,12 +283,6 @@ class EvictionReason(Struct, frozen=True):
         return one_line(self.message + self.detail)
 
     @property
-    def message_in_history(self) -> str:
-        """The full message, and the termination message of the pod that failed first, in quotes.
-
-        The author of the gang wrote that text, which the quotes say. The history and notifications have it by the
-        namespace; conditions, Kubernetes Events and the log, which have other readers, do without.
-        """
-        told = self.full_message
-        said = one_line(self.failure.message, LONGEST_TERMINATION_TOLD) if self.failure else ""
-        return one_line(f"{told}{TERMINATION_MESSAGE}«{said}»") if said else told
+    def termination_message(self) -> str:
+        """What an event of the history keeps of the termination message of the pod that failed first."""
+        return termination.kept(self.failure.message) if self.failure else ""

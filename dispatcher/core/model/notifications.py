@@ -7,6 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from dispatcher.values import shown_without
+
 TOLD: Final = (
     *("pods-running", "completed", "found-completed"),
     *("rejected", "creation-refused", "provisioning-refused", "run-failed", "lost", "found-failed"),
@@ -19,8 +21,11 @@ UNDECLARED: Final = "(undeclared)"
 """Stands for every queue that AppWrappers name and nobody has declared; no queue has such a name."""
 
 
+@shown_without("termination_message")
 class ToldEvent(Struct, frozen=True):
     """An event, with what its AppWrapper chooses to be told; `started_at` is when the pods of its attempt ran.
+
+    `termination_message` is a text of the gang's author, which not every target is told.
 
     `at` is by the leader's clock, `recorded_at` by the database's, from which ages are counted.
     """
@@ -41,6 +46,7 @@ class ToldEvent(Struct, frozen=True):
     attempt: int = 0
     started_at: datetime | None = None
     notifications: str = ""
+    termination_message: str = ""
 
 
 class WaitingGang(Struct, frozen=True):

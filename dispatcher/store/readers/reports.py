@@ -115,16 +115,23 @@ async def reports(url: str, timeout: timedelta) -> AsyncIterator[Reports]:
     ) as connection:
         await only_read(connection)
         async with connection.transaction():
-            found = await (await connection.execute(_SCHEMA.encode())).fetchone()
-        yield Reports(connection, str(found[0]) if found else HISTORY)
+            found = await (await connection.execute(_RIGHTS.encode())).fetchone()
+        schema, may_read = found or (HISTORY, False)
+        yield Reports(connection, str(schema), has_termination_messages=bool(may_read))
 
 
 class Reports:
-    """Runs reports on the views of a schema; each sees one snapshot of the database."""
+    """Runs reports on the views of a schema; each sees one snapshot of the database.
 
-    def __init__(self, connection: Connection, schema: str = HISTORY) -> None:
+    Termination messages are null without `has_termination_messages`: the role may not read their view.
+    """
+
+    def __init__(
+        self, connection: Connection, schema: str = HISTORY, *, has_termination_messages: bool = False
+    ) -> None:
         self._connection = connection
         self._schema = schema
+        self._has_termination_messages = has_termination_messages
         self._at: datetime | None = None
 
     async def queue(self, of: Filter = NO_FILTER) -> Report:
@@ -137,7 +144,7 @@ class Reports:
         return replace(found, rows=_in_turn(found))
 
     async def jobs(self, window: Window, of: Filter, most: int) -> Report:
-        """AppWrappers that existed at some time in the window, newest first."""
+        """AppWrappers that existed in the window, newest first, with the termination messages of those that failed."""
         values = {**_bound(of), **_times(window), "asked": most + 1}
         found = await self._report(_JOBS, values)
         return replace(found, rows=found.rows[:most], is_cut=len(found.rows) > most)
@@ -213,6 +220,8 @@ class Reports:
             yield
 
     async def _ask(self, query: str, values: Row) -> Report:
+        if not self._has_termination_messages:
+            query = query.replace(f"{HISTORY}.{_TERMINATION_MESSAGES}", _NO_TERMINATION_MESSAGES)
         there = query.replace(f"{HISTORY}.", f"{self._schema}.")  # the SQL of this module: values are bound
         found = await self._connection.execute(there.encode(), values)
         columns = tuple(each.name for each in found.description or ())
@@ -281,6 +290,15 @@ _SCHEMA: Final = (
     f"SELECT CASE WHEN has_schema_privilege('{HISTORY}', 'USAGE') OR NOT has_schema_privilege('{TENANT}', 'USAGE') "
     f"THEN '{HISTORY}' ELSE '{TENANT}' END"
 )
+_TERMINATION_MESSAGES: Final = "termination_messages"
+_RIGHTS: Final = (
+    f"SELECT schema, has_table_privilege(to_regclass(schema || '.{_TERMINATION_MESSAGES}'), 'SELECT') "
+    f"FROM ({_SCHEMA}) AS readable(schema)"
+)
+_NO_TERMINATION_MESSAGES: Final = (
+    "(SELECT CAST(NULL AS text) AS uid, CAST(NULL AS text) AS cause, CAST(NULL AS timestamptz) AS at, "
+    "CAST(NULL AS bigint) AS id, CAST(NULL AS text) AS termination_message WHERE false)"
+)
 _OF_QUEUE: Final = f"{_if_given('namespace', 'namespace')} AND {_if_given('queue', 'queue')}"
 _OF: Final = f"{_OF_QUEUE} AND {_if_given('user', 'user_name')}"
 _IN_ORDER: Final = (
@@ -293,11 +311,17 @@ _QUEUE_OF_NODE: Final = (
     f"AND {_if_given('user', 'user_name')} AND uid IN (SELECT uid FROM scheduling.gangs "
     f"WHERE phase = 'Queued' AND more_queues @> jsonb_build_array(CAST(%(queue)s AS text))) {_IN_ORDER}"
 )
+# An AppWrapper fails once at most. The times leave out the months in which it was not there.
 _JOBS: Final = (
+    "SELECT job.*, said.termination_message FROM ("
     f"SELECT * FROM history.job_history WHERE {_OF} AND {_if_given('state', 'state')} "
     f"AND {_if_given('outcome', 'outcome')} AND submitted_at < %(until)s "
     "AND (ended_at IS NULL OR ended_at >= %(since)s) "
-    "ORDER BY submitted_at DESC, uid LIMIT %(asked)s"
+    "ORDER BY submitted_at DESC, uid LIMIT %(asked)s) AS job "
+    "LEFT JOIN LATERAL (SELECT written.termination_message FROM history.termination_messages AS written "
+    "WHERE job.outcome = 'failed' AND written.cause = 'run-failed' AND written.uid = job.uid "
+    "AND written.at BETWEEN job.submitted_at AND job.ended_at LIMIT 1) AS said ON true "
+    "ORDER BY job.submitted_at DESC, job.uid"
 )
 _OF_NAME: Final = (
     f"SELECT * FROM history.job_history WHERE name = %(name)s AND {_if_given('namespace', 'namespace')} "
@@ -316,10 +340,11 @@ _STATES: Final = (
     "GROUP BY state ORDER BY min(entered_at), state"
 )
 _TIMELINE: Final = (
-    "SELECT timeline.*, state.seconds AS seconds_in_state "
-    "FROM history.timeline LEFT JOIN history.state_intervals AS state ON state.uid = timeline.uid "
-    "AND entered_at = at AND state.state = to_phase AND from_phase IS DISTINCT FROM to_phase "
-    "WHERE timeline.uid = %(uid)s ORDER BY at, id"
+    "SELECT timeline.*, said.termination_message, state.seconds AS seconds_in_state FROM history.timeline "
+    "LEFT JOIN history.termination_messages AS said ON said.uid = timeline.uid AND said.id = timeline.id "
+    "LEFT JOIN history.state_intervals AS state ON state.uid = timeline.uid "
+    "AND entered_at = timeline.at AND state.state = to_phase AND from_phase IS DISTINCT FROM to_phase "
+    "WHERE timeline.uid = %(uid)s ORDER BY timeline.at, timeline.id"
 )
 _WAITS: Final = (
     f"SELECT * FROM history.wait_stats_daily WHERE {_OF_QUEUE} AND day >= %(since)s AND day < %(until)s "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
@@ -12,11 +13,16 @@ import pytest
 import yaml
 from psycopg import sql
 
+from dispatcher.core.lifecycle import removal, run_changes
+from dispatcher.core.lifecycle.record_change import EvictionReason
+from dispatcher.core.model.gangs.pods import PodFailure
+from dispatcher.store.readers import reader
 from dispatcher.store.state.queue import QueueStore
 from tests.builders import make_appwrapper
 from tests.commands import Run
 from tests.fakes import FakeApiServer, answer
-from tests.postgres.cli.lives import live
+from tests.postgres.changes import committed
+from tests.postgres.cli.lives import live, started, submitted
 from tests.postgres.cli.test_explain import manifest
 from tests.postgres.test_migrations import with_user
 from tests.unit.cli.wire import MEMBERS, member, members, plain_kubeconfig, use_kubeconfig
@@ -97,6 +103,30 @@ async def test_tenants_rows_are_those_of_the_operator_for_its_namespace(
         mine = json.loads((await tenant(*asked, "-o", "json")).out)
         theirs = json.loads((await tenant(*asked, "-o", "json", "--database-url", database_url)).out)
         assert [each["uid"] for each in mine] == [each["uid"] for each in theirs] != []
+
+
+WITHOUT = "2 pods failed"
+WITH = f"{WITHOUT}; termination message: «batch 7»"
+
+
+async def test_failure_has_its_termination_message_for_the_tenant_and_not_for_a_reader(
+    tenant: Run, queue: QueueStore, database_url: str
+) -> None:
+    began = datetime.now(UTC) - timedelta(days=2)
+    broken = await committed(queue, submitted("uid-of-broken", "team-a", "broken", began))
+    broken = await started(queue, broken, "east", began)
+    why = EvictionReason("FoundFailedPods", WITHOUT, "", PodFailure("p", "main", 1, "Error", "batch 7"))
+    ended = began + timedelta(hours=1)
+    broken = await committed(queue, run_changes.fail(broken, why, ended))
+    await committed(queue, removal.removed(broken, ended))
+    of_reader = ["--database-url", with_user(database_url, reader.READER)]
+
+    for asked in (["history", "--since", "4w", "-o", "wide"], ["show", "broken", "-n", "team-a"]):
+        lines = (await tenant(*asked)).out.splitlines()
+        assert [line for line in lines if line.endswith(WITH)] != [], asked
+        ran = await tenant(*asked, *of_reader)
+        assert [line for line in ran.out.splitlines() if line.endswith(WITHOUT)] != [], asked
+        assert "batch 7" not in ran.out
 
 
 async def test_explain_tells_a_tenant_reason_position_and_advice(tenant: Run) -> None:

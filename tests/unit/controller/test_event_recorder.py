@@ -216,7 +216,7 @@ async def test_termination_message_is_neither_logged_nor_in_an_event_of_kubernet
             steps.announce(change, change.after)
     assert logs[0]["detail"] == "Job a/b failed; failed first: container main of pod p, exit code 1, Error"
     assert len(hub.offered) == 1
-    assert "secret" in ends.events[-1].message
+    assert ends.events[-1].termination_message == "a secret"
     assert "secret" not in f"{logs}{[each.message for each in hub.offered]}"
 
 

@@ -22,7 +22,10 @@ from dispatcher.web.history import (
 from dispatcher.web.past import Past
 
 START: Final = datetime(2026, 11, 1, 12, tzinfo=UTC)
-EVENT: Final = ("at", "cause", "to_phase", "reason", "message", "cluster", "attempt", "seconds_in_state")
+EVENT: Final = (
+    *("at", "cause", "to_phase", "reason", "message", "termination_message"),
+    *("cluster", "attempt", "seconds_in_state"),
+)
 ATTEMPT: Final = (
     *("attempt", "cluster", "decided_at", "started_at", "ended_at"),
     *("held_s", "outcome", "error_class", "gpu_h"),
@@ -34,7 +37,7 @@ def at(seconds: float) -> datetime:
 
 
 def event(seconds: float, cause: str, phase: str, attempt: int, lasts: float | None) -> tuple[object, ...]:
-    return at(seconds), cause, phase, None, None, "east" if attempt else "", attempt, lasts
+    return at(seconds), cause, phase, None, None, None, "east" if attempt else "", attempt, lasts
 
 
 def description(events: list[tuple[object, ...]], attempts: list[tuple[object, ...]]) -> Description:

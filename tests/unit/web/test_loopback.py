@@ -202,12 +202,15 @@ class Remembered(Past):
         self._answer()
         if (namespace, name) != ("team-a", "gone") or uid not in {"", "uid-of-gone"}:
             return None
-        columns = ("at", "cause", "to_phase", "reason", "message", "cluster", "attempt", "seconds_in_state")
+        columns = (
+            *("at", "cause", "to_phase", "reason", "message", "termination_message"),
+            *("cluster", "attempt", "seconds_in_state"),
+        )
         timeline = Report(
             columns,
             (
-                (NOW, "submitted", "Queued", None, None, "", 0, 60.0),
-                (NOW + timedelta(minutes=1), HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, 1, 60.0),
+                (NOW, "submitted", "Queued", None, None, None, "", 0, 60.0),
+                (NOW + timedelta(minutes=1), HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, 1, 60.0),
             ),
         )
         return Description(Words(), None, None, Report((), ()), Report((), ()), timeline)

@@ -134,9 +134,9 @@ class PodFailure(Struct, frozen=True, omit_defaults=True):
     """How a pod of a gang failed: its container that ended with a nonzero `exit_code`, or the pod without any such one.
 
     `reason` is Kubernetes' word, such as OOMKilled or Evicted. `message` is the termination message: a text of the
-    gang's author, which may hold anything. It belongs into the status of its own AppWrapper, and into the event of
-    history that ends the attempt: `in_words` leaves it out. The container `has_restarted` if its failed run is not its
-    last one.
+    gang's author, which may hold anything. It belongs into the status of its own AppWrapper, and, apart from the
+    message, into the event of history that ends the attempt: `in_words` leaves it out. The container `has_restarted` if
+    its failed run is not its last one.
     """
 
     pod: str

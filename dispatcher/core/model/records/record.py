@@ -28,6 +28,7 @@ from dispatcher.core.model.records.preemption import MOST_REMEMBERED
 from dispatcher.core.model.records.provisioning import Provisioning
 from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements, Rejection
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
+from dispatcher.values import shown_without
 
 
 class Phase(StrEnum):
@@ -471,8 +472,12 @@ class Record(Struct, frozen=True):
         return next((entry for entry in self.conditions if entry.type == type_), None)
 
 
+@shown_without("termination_message")
 class Event(Struct, frozen=True):
-    """One event of history, written in the transaction that commits the change."""
+    """One event of history, written in the transaction that commits the change.
+
+    `termination_message` is a text of the gang's author, which its message is without (`records.termination`).
+    """
 
     at: datetime
     cause: str
@@ -482,6 +487,7 @@ class Event(Struct, frozen=True):
     message: str = ""
     cluster: str = ""
     attempt: int = 0
+    termination_message: str = ""
 
 
 class Change(Struct, frozen=True):

@@ -177,17 +177,16 @@ def test_failed_pod_is_looked_for_where_a_pod_may_be_the_cause(reason: str, expe
     ],
     ids=["failed", "requeued", "the-message-says-it"],
 )
-def test_failed_pod_is_named_and_its_termination_message_is_in_the_event_of_history_alone(
+def test_failed_pod_is_named_and_its_termination_message_is_in_no_message(
     act: Act, message: str, told: str
 ) -> None:
     decision = Do(act, words.FAILED_COMPONENT, message)
 
     change = end_of_attempt(RUNNING, decision, LifecyclePolicy(), "no quota", at(60), OUT_OF_MEMORY)
 
-    assert (change.after.message, change.events[-1].message) == (
-        told,
-        f"{told}; termination message: «a secret»",
-    )
+    event = change.events[-1]
+    assert (change.after.message, event.message, event.termination_message) == (told, told, "a secret")
+    assert "secret" not in repr(change)
     assert change.after.failure == OUT_OF_MEMORY
     assert not any("secret" in each.message for each in change.after.conditions)
 
@@ -195,21 +194,25 @@ def test_failed_pod_is_named_and_its_termination_message_is_in_the_event_of_hist
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        pytest.param("", "failed pods: 1", id="nothing"),
-        pytest.param("pods: 1", "failed pods: 1; termination message: «pods: 1»", id="what-the-message-says"),
-        pytest.param("a\nb", r"failed pods: 1; termination message: «a\nb»", id="two-lines"),
-        pytest.param(
-            f"first{'x' * 2000}last",
-            f"failed pods: 1; termination message: «first{'x' * 378}…{'x' * 124}last»",
-            id="long",
-        ),
+        pytest.param("", "", id="nothing"),
+        pytest.param("pods: 1", "pods: 1", id="what-the-message-says"),
+        pytest.param("a\nb", r"a\nb", id="two-lines"),
+        pytest.param(f"first{'x' * 2000}last", f"first{'x' * 378}…{'x' * 124}last", id="long"),
     ],
 )
-def test_event_of_history_has_a_quoted_termination_message_in_one_line_and_bounded(
-    said: str, expected: str
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(lambda why: run_changes.fail(RUNNING, why, at(60)), id="failed"),
+        pytest.param(lambda why: run_changes.evict(RUNNING, why, at(70), 60, at(60)), id="evicted"),
+    ],
+)
+def test_event_of_history_has_the_termination_message_in_one_line_and_bounded(
+    end: Callable[[EvictionReason], Change], said: str, expected: str
 ) -> None:
     reason = EvictionReason(words.FOUND_FAILED_PODS, "failed pods: 1", "", PodFailure("p", message=said))
-    assert reason.message_in_history == expected
+    event = end(reason).events[-1]
+    assert (event.message, event.termination_message) == ("failed pods: 1", expected)
 
 
 def test_next_attempt_forgets_how_a_pod_of_the_last_one_failed() -> None:
