@@ -76,9 +76,14 @@ def _described(target: Target) -> str:
     kind = "webhook" if isinstance(target.address, Webhook) else "apprise"
     signed = ", signed" if isinstance(target.address, Webhook) and target.address.hmac_key else ""
     open_to = ", ".join(target.namespaces.patterns) or "no namespace"
+    subscription = target.subscription
     extra = [
         word
-        for word, given in (("subscribed", target.subscription), ("queue alarms", target.alarms))
+        for word, given in (
+            ("subscribed", subscription),
+            ("termination messages", subscription and subscription.termination_messages),
+            ("queue alarms", target.alarms),
+        )
         if given
     ]
     return f"{target.name}: {kind}{signed}; open to {open_to}{'; ' if extra else ''}{', '.join(extra)}"

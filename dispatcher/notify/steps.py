@@ -2,6 +2,9 @@
 
 A target is told of an event if its AppWrapper chooses the target and the target is open to its namespace, or if the
 operator has subscribed the target. Both rest on records and on the declaration; an AppWrapper cannot open a target.
+
+The termination message in an event is a text of the gang's author. A target that its AppWrapper chooses is told of it.
+A target that only the operator has subscribed is told of it if the subscription says so.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dispatcher.api.notifications import Choice, choices_in
 from dispatcher.core.model.notifications import Alarm, QueueNow, ToldEvent
@@ -36,13 +40,16 @@ def message_about(target: Target, event: ToldEvent) -> Message | None:
     if occasion is None:
         return None
     choice, subscription = _choice(target, event), target.subscription
-    is_chosen = choice is not None and occasion in choice.occasions
-    is_subscribed = (
-        subscription is not None
-        and occasion in subscription.occasions
-        and subscription.namespaces.has(event.namespace)
-    )
-    return messages.of_event(event, occasion) if is_chosen or is_subscribed else None
+    if choice is not None and occasion in choice.occasions:
+        return messages.of_event(event, occasion)
+    if (
+        subscription is None
+        or occasion not in subscription.occasions
+        or not subscription.namespaces.has(event.namespace)
+    ):
+        return None
+    told = event if subscription.termination_messages else replace(event, termination_message="")
+    return messages.of_event(told, occasion)
 
 
 def _choice(target: Target, event: ToldEvent) -> Choice | None:

@@ -63,6 +63,8 @@ class Subscription(Struct, frozen=True):
     namespaces: Names
     occasions: frozenset[Occasion] = frozenset()
     longer_than: timedelta | None = None
+    termination_messages: bool = False
+    """Its messages have the termination message of the container that failed first, a text of the gang's author."""
 
 
 class QueueAlarms(Struct, frozen=True):
@@ -151,12 +153,13 @@ def _names(entry: Entry) -> Names:
 def _subscription(entry: Entry, open_to: Names) -> Subscription | None:
     if entry.value is None:
         return None
-    entry.check_keys(("events", "waitsLongerThan", "namespaces"))
+    entry.check_keys(("events", "waitsLongerThan", "terminationMessages", "namespaces"))
     namespaces = entry.child("namespaces")
     found = Subscription(
         open_to if namespaces.value is None else _names(namespaces),
         frozenset[Occasion]().union(*map(_occasions, entry.child("events").elements(MOST_NAMES))),
         _wait(entry.child("waitsLongerThan")),
+        entry.child("terminationMessages").flag(),
     )
     if not found.namespaces.patterns:
         namespaces.fail('has no namespace, so nothing is sent; for all of them: ["*"]')

@@ -57,6 +57,42 @@ def test_who_is_told_of_an_event(target: dict[str, Any], event: dict[str, Any], 
     assert (message is not None) is is_told
 
 
+FAILURES = frozenset({Occasion.FAILED})
+WITHOUT = Subscription(EVERYWHERE, FAILURES)
+WITH = Subscription(EVERYWHERE, FAILURES, termination_messages=True)
+
+
+@pytest.mark.parametrize(
+    ("target", "notifications", "is_told"),
+    [
+        pytest.param({}, "mail=Failed", True, id="chosen"),
+        pytest.param({"subscription": WITHOUT}, "mail=Failed", True, id="chosen-and-subscribed"),
+        pytest.param({"subscription": WITHOUT}, "", False, id="subscribed"),
+        pytest.param({"subscription": WITHOUT}, "chat=All", False, id="another-target-is-chosen"),
+        pytest.param(
+            {"subscription": WITHOUT}, "mail=Completed", False, id="chosen-for-another-event-and-subscribed"
+        ),
+        pytest.param(
+            {"subscription": WITHOUT, "namespaces": Names()}, "mail=Failed", False, id="open-to-nobody"
+        ),
+        pytest.param({"subscription": WITH}, "", True, id="subscribed-with-termination-messages"),
+    ],
+)
+def test_a_target_that_nobody_chose_is_told_of_a_termination_message_only_if_its_declaration_says_so(
+    target: dict[str, Any], notifications: str, is_told: bool
+) -> None:
+    event = make_event(
+        7, "run-failed", message="it failed", termination_message="a secret", notifications=notifications
+    )
+    message = message_about(make_target(**target), event)
+    assert message is not None
+    assert message.facts.get("terminationMessage") == ("a secret" if is_told else None)
+    assert message.text.endswith(
+        ": it failed; termination message: «a secret»." if is_told else ": it failed."
+    )
+    assert message.facts["message"] == "it failed"
+
+
 def test_choices_of_closed_and_of_unknown_targets_are_found() -> None:
     targets = [make_target(), make_target("ops", namespaces=Names(("infra",)))]
     events = [

@@ -35,7 +35,12 @@ def test_targets_are_read() -> None:
         {
             "name": "ops",
             "webhook": {"url": HOOK, "hmacKey": KEY},
-            "subscribe": {"events": ["Failed", "Ended"], "waitsLongerThan": "4h", "namespaces": ["*"]},
+            "subscribe": {
+                "events": ["Failed", "Ended"],
+                "waitsLongerThan": "4h",
+                "terminationMessages": True,
+                "namespaces": ["*"],
+            },
             "queues": {"names": ["*"], "waitsLongerThan": "1d", "queuedMoreThan": 100, "stopped": True},
         },
     )
@@ -45,7 +50,12 @@ def test_targets_are_read() -> None:
             "ops",
             Webhook(HOOK, KEY),
             Names(()),
-            Subscription(Names(("*",)), frozenset({Occasion.FAILED, Occasion.COMPLETED}), timedelta(hours=4)),
+            Subscription(
+                Names(("*",)),
+                frozenset({Occasion.FAILED, Occasion.COMPLETED}),
+                timedelta(hours=4),
+                termination_messages=True,
+            ),
             QueueAlarms(Names(("*",)), timedelta(days=1), 100, stopped=True),
         ),
     )
