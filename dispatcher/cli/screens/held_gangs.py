@@ -21,11 +21,12 @@ from dispatcher.core.intake.labels import queues_of
 from dispatcher.core.kinds.demand import charge_of
 from dispatcher.core.kinds.pods.pod_defaults import NO_DEFAULTS, PodDefaults, runtime_classes, with_defaults
 from dispatcher.core.kinds.pods.pod_requests import PodSpecError, live_pod_requests
+from dispatcher.core.model.clock import time_in
 from dispatcher.core.model.quantity import QuantityError, in_words, resource_amounts
 from dispatcher.core.model.records.pending_reasons import AWAITING_CAPACITY
 from dispatcher.core.model.resources import NOTHING, Resources, gpus
 from dispatcher.core.status.phases import phase_in
-from dispatcher.text import name_of, one_line
+from dispatcher.text import mapping_of, mappings_of, name_of, one_line, text_of
 
 Json = dict[str, Any]
 Place = tuple[str, str]
@@ -107,9 +108,10 @@ def held_gangs(
 
 def holds_capacity(appwrapper: Json) -> bool:
     """True from the dispatch of an AppWrapper until its capacity is free again."""
-    status = appwrapper.get("status") or {}
-    awaits_capacity = (status.get("waiting") or {}).get("reason") == AWAITING_CAPACITY
-    return bool(status.get("cluster")) and status.get("state") not in _ENDED and not awaits_capacity
+    status = mapping_of(appwrapper.get("status"))
+    awaits_capacity = mapping_of(status.get("waiting")).get("reason") == AWAITING_CAPACITY
+    is_there = bool(name_of(status.get("cluster"))) and text_of(status.get("state")) not in _ENDED
+    return is_there and not awaits_capacity
 
 
 def runtime_classes_by_place(appwrappers: Iterable[Json]) -> dict[Place, frozenset[str]]:
@@ -166,9 +168,9 @@ def _gang(
         name_of(status["cluster"]),
         demand,
         None if demand is None else demand.highest(_grown(status)),
-        _since(status.get("conditions") or ()),
+        _since(mappings_of(status.get("conditions"))),
         None if spec is None else spec.scheduling.dispatch_duration.limit,
-        status.get("growth") or None,
+        dict(mapping_of(status.get("growth"))) or None,
     )
 
 
@@ -189,19 +191,18 @@ def _demand(spec: AppWrapperSpec) -> Resources | None:
 def _grown(status: Json) -> Resources:
     """The resources that a gang holds, by its status; empty if it has not grown."""
     try:
-        return resource_amounts(status.get("held") or {})
+        return resource_amounts(mapping_of(status.get("held")))
     except QuantityError:
         return NOTHING
 
 
 def _since(conditions: Iterable[Json]) -> datetime | None:
     times = {
-        each.get("type"): each.get("lastTransitionTime")
+        text_of(each.get("type")): text_of(each.get("lastTransitionTime"))
         for each in conditions
         if each.get("status") == "True"
     }
-    written = next((times[type_] for type_ in _DISPATCHED if times.get(type_)), None)
-    return datetime.fromisoformat(written) if written else None
+    return time_in(next((times[type_] for type_ in _DISPATCHED if times.get(type_)), None))
 
 
 def _pod(raw: Json) -> BoundPod:

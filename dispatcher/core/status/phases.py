@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.core.model.records.record import Phase
+from dispatcher.text import text_of
 
 _PHASES: Final = frozenset(each.value for each in Phase)
 _BY_STATE: Final[Mapping[str, Phase]] = {
@@ -33,12 +34,11 @@ def phase_in(status: Mapping[str, Any]) -> Phase | None:
     """The phase of which `conditions.project` made this status; None if the AppWrapper has no record.
 
     It has none before a dispatcher has seen it, and while it is outside the queue (`core.intake.namespace_bounds`).
-    Foreign words count as `Queued`.
+    Foreign words count as `Queued`, and what is no text counts as absent.
     """
-    written = status.get("lifecyclePhase")
+    written, state, word = (text_of(status.get(key)) for key in ("lifecyclePhase", "state", "queuejobstate"))
     if written in _PHASES:
         return Phase(written)
-    state, word = status.get("state"), status.get("queuejobstate")
     if not state or word == ConditionType.INIT:
         return None
     if state in _BY_STATE:

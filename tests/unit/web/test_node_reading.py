@@ -97,6 +97,13 @@ async def test_pods_that_cannot_be_read_are_unknown_to_programs_and_not_none(hub
     assert (value["gangs"], value["podsWithoutAppWrapper"], value["gpus"]["withoutAppWrapper"]) == (None,) * 3
 
 
+async def test_odd_status_of_one_appwrapper_leaves_the_map(hub: FakeApiServer) -> None:
+    hub.on("GET", f"{APPWRAPPERS}/appwrappers", listed(*GANGS, GANGS[0] | {"status": ["x"]}))
+    reading = NodeReading(HubOptions())
+    found, _ = await look(reading)
+    assert (len(found), reading.problem) == (3, "")
+
+
 async def test_member_cannot_claim_a_gang_that_runs_elsewhere(hub: FakeApiServer) -> None:
     hub.on("GET", MEMBERS_PATH, listed({"metadata": {"name": "east"}}))
     reading = NodeReading(HubOptions())

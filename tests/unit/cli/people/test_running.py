@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -151,6 +151,37 @@ def test_gang_that_awaits_the_capacity_that_it_requested_runs_nowhere_yet() -> N
     assert held_gangs([awaiting], {}) == []
     del awaiting["status"]["waiting"]
     assert [each.name for each in held_gangs([awaiting], {})] == ["ray"]
+
+
+ODD: Final = (["x"], "x", 7, {"x": "x"}, ["x", {"type": ["x"], "status": "True"}])
+"""Values of other shapes than a field of a status has."""
+
+
+@pytest.mark.parametrize("value", ODD, ids=str)
+def test_odd_status_of_one_appwrapper_leaves_the_other_gangs(value: object) -> None:
+    fields = (
+        "waiting",
+        "conditions",
+        "growth",
+        "held",
+        "state",
+        "lifecyclePhase",
+        "queuejobstate",
+        "cluster",
+    )
+    odd = [gang(f"odd-{field.lower()}", "hub", job(1, 1)) for field in fields]
+    for each, field in zip(odd, fields, strict=True):
+        each["status"][field] = value
+    without_status = gang("odd", "hub", job(1, 1)) | {"status": value}
+    found = held_gangs([without_status, *odd, *GANGS], {})
+    assert {"pretrain", "sweep"} <= {each.name for each in found}
+
+
+def test_time_of_a_condition_that_is_none_is_unknown() -> None:
+    odd = gang("odd", "hub", job(1, 1))
+    odd["status"]["conditions"][0]["lastTransitionTime"] = "yesterday"
+    (found,) = held_gangs([odd], {})
+    assert found.since is None
 
 
 def test_running_shows_the_reason_of_pending_growth() -> None:
