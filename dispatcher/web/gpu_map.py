@@ -6,7 +6,7 @@ template escapes all of them.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, zip_longest
 from typing import Final
 
@@ -89,8 +89,10 @@ class MapPage(Struct, frozen=True):
         return sum(len(each.nodes) for each in self.clusters)
 
 
-def map_page(seen: SeenNodes, known: Container[tuple[str, str]], search: str) -> MapPage:
-    """The map; `search` is found in nodes, states, clusters and gangs, and `known` AppWrappers become links.
+def map_page(seen: SeenNodes, namespace: str, search: str) -> MapPage:
+    """The map; `search` is found in nodes, states, clusters and gangs.
+
+    Gangs are links to the pages of their AppWrappers, which are those of all namespaces if `namespace` is empty.
 
     Costs O(n log n) for n nodes, some 0.2 s for 5,000, of which `MOST_NODES` are rendered.
     """
@@ -108,7 +110,7 @@ def map_page(seen: SeenNodes, known: Container[tuple[str, str]], search: str) ->
             ClusterMap(name, tuple(_row(each, colours) for each in shown), len(clusters[name]))
             for name, shown in _first(clusters).items()
         ),
-        tuple(_legend(key, held[key], colours, known) for key in legend[:MOST_GANGS]),
+        tuple(_legend(key, held[key], colours, namespace) for key in legend[:MOST_GANGS]),
         len(legend),
         len(seen.nodes),
         len(nodes),
@@ -200,9 +202,7 @@ def _row(node: SeenNode, colours: Mapping[str, int]) -> NodeRow:
     )
 
 
-def _legend(
-    key: str, count: int, colours: Mapping[str, int], known: Container[tuple[str, str]]
-) -> GangColour:
+def _legend(key: str, count: int, colours: Mapping[str, int], only: str) -> GangColour:
     namespace, _, name = key.partition("/")
     css = css_of(key, colours)
-    return GangColour(key, count, css, *((namespace, name) if (namespace, name) in known else ()))
+    return GangColour(key, count, css, *((namespace, name) if only in {"", namespace} else ()))

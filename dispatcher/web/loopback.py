@@ -314,8 +314,7 @@ class Page:
     async def _map(self, request: web.Request) -> web.StreamResponse:
         search = request.query.get("q", "").strip()
         nodes = await self._in(self._hub, self._nodes.look)
-        seen = await self._in(self._hub, self._reading.look)
-        page = await self._in(self._drawing, map_page, nodes, seen.appwrappers, search)
+        page = await self._in(self._drawing, map_page, nodes, self._reading.seen.namespace, search)
         values = {"page": page, "sizes": POD_SIZES, "at": nodes.at, "problem": self._nodes.problem}
         return await self._drawn("map.html", values)
 

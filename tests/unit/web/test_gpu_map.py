@@ -69,8 +69,8 @@ def node(
     )
 
 
-def page_of(*found: SeenNode, search: str = "", known: tuple[tuple[str, str], ...] = ()) -> MapPage:
-    return map_page(SeenNodes(NOW, found), known, search)
+def page_of(*found: SeenNode, search: str = "", namespace: str = "") -> MapPage:
+    return map_page(SeenNodes(NOW, found), namespace, search)
 
 
 def names(page: MapPage) -> list[tuple[str, list[str]]]:
@@ -245,11 +245,12 @@ def test_many_nodes_are_cut_so_that_no_cluster_hides_another() -> None:
     assert (page.shown, page.found) == (MOST_NODES, MOST_NODES + 1)
 
 
-def test_gang_is_a_link_where_its_appwrapper_has_been_read() -> None:
-    page = page_of(node("a", {"team-a/train": 2, "team-b/hidden": 1}), known=(("team-a", "train"),))
-    linked, hidden = page.gangs
+def test_gang_is_a_link_where_the_pages_have_its_namespace() -> None:
+    held = {"team-a/train": 2, "team-b/hidden": 1}
+    linked, hidden = page_of(node("a", held), namespace="team-a").gangs
     assert linked == GangColour("team-a/train", 2, linked.css, "team-a", "train")
     assert hidden == GangColour("team-b/hidden", 1, hidden.css)
+    assert [each.namespace for each in page_of(node("a", held)).gangs] == ["team-a", "team-b"]
 
 
 async def text_of(browser: Browser, path: str = "/map") -> str:
@@ -274,6 +275,16 @@ async def test_page_has_the_map_its_table_and_its_links(browser: Browser, nodes:
     ]
     for words in ("Cells are counts, not device numbers.", "Only free GPUs are counted", "1 node cordoned"):
         assert words in text
+
+
+async def test_map_lists_appwrappers_with_its_nodes_alone(
+    browser: Browser, told: Told, nodes: ToldNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes.seen = SeenNodes(NOW, (node("gpu-1", {"team-a/train": 3}),))
+    looks = list[None]()
+    monkeypatch.setattr(told, "look", lambda: looks.append(None))
+    assert '/appwrapper/team-a/train">team-a/train</a> 3' in await text_of(browser)
+    assert looks == []
 
 
 async def test_css_has_each_class_of_the_cells(browser: Browser) -> None:
