@@ -4,17 +4,15 @@
 standby that reaches the database; else 503 with the reason. `/metrics` is Prometheus text.
 
 Anybody on the pod network reaches this port, and a liveness probe that finds no room restarts the leader. So each
-connection serves one request, lasts `MOST_SECONDS`, and gives way once `MOST_CONNECTIONS` others came after it. The
-metrics of a long queue take the event loop a part of a second, so requests that come soon after share one answer.
+connection serves one request, and `listener` bounds their number and their lives. The metrics of a long queue take the
+event loop a part of a second, so requests that come soon after share one answer.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import Final, Protocol, cast
 
@@ -24,6 +22,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
+
+from dispatcher.listener import MOST_SECONDS, listening
 
 
 class Role(StrEnum):
@@ -281,12 +281,6 @@ def _counter(name: str, text: str, labels: list[str], amounts: Amounts) -> Metri
     return family
 
 
-MOST_CONNECTIONS: Final = 64
-"""Connections at once; a kubelet and a few Prometheus servers have one each, for milliseconds."""
-
-MOST_SECONDS: Final = 10.0
-"""The longest life of a connection, from its first byte to the last; a probe gives up after a second by default."""
-
 SHARED_FOR: Final = 10
 """Times as long as it took to make an answer with the metrics, it is given again: metrics take a tenth of the event
 loop at most."""
@@ -319,66 +313,11 @@ async def serve(
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     try:
-        connections = _Connections(cast("web.Server", runner.server))  # None only before the setup
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(connections.accept, address, port)
-        ending = asyncio.create_task(connections.end_old(most_seconds), name="probe-connections")
-        try:
-            yield int(server.sockets[0].getsockname()[1])
-        finally:
-            server.close()
-            ending.cancel()
-            with suppress(asyncio.CancelledError):
-                await ending
+        server = cast("web.Server", runner.server)  # None only before the setup
+        async with listening(server, address, port, most_seconds=most_seconds) as bound:
+            yield bound
     finally:
         await runner.cleanup()
-
-
-class _Connections:
-    """The open connections, oldest first: about `MOST_CONNECTIONS` at most, and none for long.
-
-    The oldest of the peer with the most gives way: neither idle connections nor ever new ones from elsewhere must keep
-    a kubelet's probe away. Connections that the event loop accepts in one turn (its backlog, 100) are counted in the
-    next.
-    """
-
-    def __init__(self, server: web.Server) -> None:
-        self._server = server
-        self._seen: dict[web.RequestHandler, float] = {}
-
-    def accept(self) -> web.RequestHandler:
-        """The protocol of a connection that was just accepted."""
-        left = [
-            each for each in self._server.connections if each.transport and not each.transport.is_closing()
-        ]
-        by_peer: dict[str, deque[web.RequestHandler]] = {}
-        for each in left:
-            by_peer.setdefault(_peer_of(each), deque()).append(each)
-        for _ in range(len(left) - MOST_CONNECTIONS + 1):
-            _end(max(by_peer.values(), key=len).popleft())
-        return self._server()
-
-    async def end_old(self, most_seconds: float) -> None:
-        """End connections of that age, until cancelled; looks four times within it."""
-        while True:
-            await asyncio.sleep(most_seconds / 4)
-            now = asyncio.get_running_loop().time()
-            self._seen = {each: self._seen.get(each, now) for each in self._server.connections}
-            for handler, since in self._seen.items():
-                if since <= now - most_seconds * 3 / 4:
-                    _end(handler)
-
-
-def _peer_of(handler: web.RequestHandler) -> str:
-    """The address of a connection's peer; empty if it has gone."""
-    name = handler.transport.get_extra_info("peername") if handler.transport else None
-    return str(name[0]) if name else ""
-
-
-def _end(handler: web.RequestHandler) -> None:
-    """End a connection at once: a part of an answer that its peer does not read must not keep it open."""
-    if handler.transport is not None:
-        handler.transport.abort()
 
 
 async def _one_request(_request: web.Request, response: web.StreamResponse) -> None:

@@ -3,8 +3,9 @@
 Other users of the machine reach the port, and so does every page in the person's own browser. So the address has a
 token that works once and is exchanged for a cookie; a request needs that cookie, and names this server as its Host,
 which a foreign name that leads here does not. A browser sends the cookies of a host to each of its ports: everything is
-below a path that nobody else knows, and the cookie is of that path alone. Nothing is written, so only GET is served.
-The page has no script, and its policy allows none.
+below a path that nobody else knows, and the cookie is of that path alone. Other ports set cookies, too, so its name has
+the port, and any of that name may be the right one. Connections without the cookie are bounded, those of the browser
+are kept. Nothing is written, so only GET is served. The page has no script, and its policy allows none.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import logging
 import re
 import secrets
 import signal
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import urlencode
+from weakref import WeakSet
 
 import jinja2
 from aiohttp import web
@@ -29,6 +31,7 @@ from msgspec import Struct
 
 from dispatcher.cli.command_line import NotWritten
 from dispatcher.errors import CommandFailed
+from dispatcher.listener import MOST_SECONDS, listening
 from dispatcher.web.gpu_map import POD_SIZES, map_page
 from dispatcher.web.history import PAGES, Asked, ReportPage, Story, story_of
 from dispatcher.web.node_reading import NodeReading
@@ -60,6 +63,7 @@ HEADERS: Final = {
 TOKEN: Final = "token"  # noqa: S105  # a name
 """The parameter of the printed address."""
 COOKIE: Final = "aw"
+"""How the name of the cookie begins; the port follows."""
 HTTP: Final = 80
 """The port that browsers leave out of the Host."""
 REFUSED: Final = frozenset({400, 403, 421})
@@ -115,6 +119,9 @@ class Page:
         self._session = secrets.token_urlsafe(32)
         self._root = f"/{secrets.token_urlsafe(32)}"
         self._hosts = frozenset[str]()
+        self._cookie = ""
+        self._known = WeakSet[asyncio.BaseTransport]()
+        """The connections that have shown the cookie."""
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_HERE / "templates"),
             autoescape=True,
@@ -142,11 +149,16 @@ class Page:
 
     def address(self, port: int) -> str:
         """The address that lets one browser in; `port` is the one that the page is served at."""
+        self._cookie = f"{COOKIE}-{port}"
         names = (HOST, "localhost")
         self._hosts = frozenset(
             {f"{name}:{port}" for name in names} | (set(names) if port == HTTP else set())
         )
         return f"http://{HOST}:{port}/?{urlencode({TOKEN: self._token})}"
+
+    def knows(self, connection: web.RequestHandler) -> bool:
+        """True if a connection is of the browser that was let in."""
+        return connection.transport in self._known
 
     def end(self) -> None:
         """Start nothing more; what hangs in a thread is left alone."""
@@ -183,10 +195,13 @@ class Page:
                 "This browser has not opened the printed address",
                 "Open it here, or end kubectl aw web and start it again: an address works once.",
             )
+        if request.transport is not None:
+            self._known.add(request.transport)
         return await handler(request)
 
     def _is_in(self, request: web.Request) -> bool:
-        return _is_same(request.cookies.get(COOKIE, ""), self._session)
+        # Any of them: whoever serves another port of this host can set cookies of the same name.
+        return any(_is_same(each, self._session) for each in _cookies(request, self._cookie))
 
     def _let_in(self, request: web.Request) -> web.StreamResponse:
         """Exchange the token for the cookie, once, with a page of this server that leads on.
@@ -201,7 +216,9 @@ class Page:
             )
         self._token = ""
         response = self._shown("enter.html", {})
-        response.set_cookie(COOKIE, self._session, httponly=True, samesite="Strict", path=f"{self._root}/")
+        response.set_cookie(
+            self._cookie, self._session, httponly=True, samesite="Strict", path=f"{self._root}/"
+        )
         return response
 
     # --- pages -------------------------------------------------------------------------------------------------
@@ -364,12 +381,26 @@ def _change_in(request: web.Request) -> int | None:
     return int(written) if _NUMBER.fullmatch(written) else None
 
 
+def _cookies(request: web.Request, name: str) -> Iterator[str]:
+    """The values of all cookies of a name; unlike those of the library, whatever the others are."""
+    for header in request.headers.getall("Cookie", ()):
+        for each in header.split(";"):
+            key, _, value = each.partition("=")
+            if key.strip() == name:
+                yield value.strip()
+
+
 def _is_same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode(errors="surrogateescape"), wanted.encode())
 
 
-async def serve(sources: Sources, port: int, tell: Callable[[str], None]) -> None:
-    """Serve the page until cancelled; `tell` is called in a thread with its address once it answers."""
+async def serve(
+    sources: Sources, port: int, tell: Callable[[str], None], *, most_seconds: float = MOST_SECONDS
+) -> None:
+    """Serve the page until cancelled; `tell` is called in a thread with its address once it answers.
+
+    Connections without the cookie are bounded in number, and last `most_seconds`.
+    """
     # Without descriptors the server says so in a line for each connection, which would fill the terminal.
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
     page = Page(sources)
@@ -384,11 +415,10 @@ async def serve(sources: Sources, port: int, tell: Callable[[str], None]) -> Non
     )
     await runner.setup()
     try:
-        await web.TCPSite(runner, HOST, port).start()
-        await asyncio.to_thread(
-            tell, page.address(runner.addresses[0][1])
-        )  # a browser may take seconds to begin
-        await asyncio.Event().wait()
+        server = cast("web.Server", runner.server)  # None only before the setup
+        async with listening(server, HOST, port, most_seconds=most_seconds, is_kept=page.knows) as bound:
+            await asyncio.to_thread(tell, page.address(bound))  # a browser may take seconds to begin
+            await asyncio.Event().wait()
     finally:
         await runner.cleanup()
         page.end()

@@ -7,7 +7,8 @@ import asyncio
 import aiohttp
 import pytest
 
-from dispatcher.probes import MOST_CONNECTIONS, SHARED_FOR, Health, Metrics, MetricValues, Role, serve
+from dispatcher.listener import MOST_CONNECTIONS
+from dispatcher.probes import SHARED_FOR, Health, Metrics, MetricValues, Role, serve
 from tests.metrics import full_metrics
 
 LISTS = "leader: waiting for the first complete lists of AppWrappers, nodes, pods, namespaces and queues"

@@ -18,6 +18,7 @@ import pytest
 from dispatcher.cli.operators.queue_tree import QueueList, lines
 from dispatcher.cli.options import HubOptions
 from dispatcher.errors import CommandFailed
+from dispatcher.listener import MOST_CONNECTIONS
 from dispatcher.store.readers.reports import Description, Filter, Report, Window
 from dispatcher.store.snapshot.snapshot_reader import Snapshot
 from dispatcher.web.loopback import HEADERS, Sources, serve
@@ -28,6 +29,7 @@ from dispatcher.web.queues_page import QueueReading, QueuesSeen
 from dispatcher.web.reading import FRESH_SECONDS, Reading, Seen
 from dispatcher.web.why import SnapshotReading
 from tests.unit.cli.operators import test_queues
+from tests.unit.test_probes import ended
 from tests.unit.web.waiting import waiting
 from tests.unit.workers import running
 
@@ -295,18 +297,72 @@ async def test_cookie_is_of_a_path_that_no_other_port_is_asked_for(browser: Brow
     assert len(browser.root) > 40
 
 
-@pytest.mark.parametrize("cookie", [b"aw=\xff\xfe", b"aw=", b"aw=" + b"x" * 4000])
-async def test_odd_cookie_is_refused_like_any_other(browser: Browser, cookie: bytes) -> None:
-    await browser.open()
+def asked(browser: Browser, cookie: bytes) -> bytes:
+    """A request for the queue with this header of cookies."""
+    host = urlsplit(browser.origin).netloc
+    return f"GET {browser.root}/queue HTTP/1.1\r\nHost: {host}\r\nCookie: ".encode() + cookie + b"\r\n\r\n"
+
+
+async def connected(browser: Browser) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     url = urlsplit(browser.origin)
-    reader, writer = await asyncio.open_connection(url.hostname, url.port)
-    writer.write(
-        f"GET {browser.root}/queue HTTP/1.1\r\nHost: {url.netloc}\r\nCookie: ".encode() + cookie + b"\r\n\r\n"
-    )
+    return await asyncio.open_connection(url.hostname, url.port)
+
+
+def own_cookie(browser: Browser) -> bytes:
+    (cookie,) = browser.client.cookie_jar
+    return f"{cookie.key}={cookie.value}".encode()
+
+
+@pytest.mark.parametrize("value", [b"\xff\xfe", b"", b"x" * 4000])
+async def test_odd_cookie_is_refused_like_any_other(browser: Browser, value: bytes) -> None:
+    await browser.open()
+    name, _, _ = own_cookie(browser).partition(b"=")
+    reader, writer = await connected(browser)
+    writer.write(asked(browser, name + b"=" + value))
     answer = await reader.read()  # until it is closed
     writer.close()
     assert answer.startswith(b"HTTP/1.1 403 ")
     assert b"Content-Security-Policy" in answer
+
+
+@pytest.mark.parametrize("other", [b"aw=theirs", b"{own}=theirs", b'odd="\xff', b"[]=x", b"session"])
+async def test_cookies_of_other_ports_lock_nobody_out(browser: Browser, other: bytes) -> None:
+    await browser.open()
+    own = own_cookie(browser)
+    other = other.replace(b"{own}", own.partition(b"=")[0])
+    for cookies in ((other, own), (own, other)):
+        reader, writer = await connected(browser)
+        writer.write(asked(browser, b"; ".join(cookies)))
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+
+async def test_idle_connections_of_others_give_way_and_those_of_the_browser_stay(browser: Browser) -> None:
+    await browser.open()
+    reader, writer = await connected(browser)
+    writer.write(asked(browser, own_cookie(browser)))
+    assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+    idle = [await connected(browser) for _ in range(4 * MOST_CONNECTIONS)]
+    assert (await browser.page("/queue"))[0] == 200
+    for oldest, _ in idle[:-MOST_CONNECTIONS]:
+        assert await ended(oldest)
+    writer.write(asked(browser, own_cookie(browser)))
+    assert (await reader.readuntil(b"HTTP/1.1 200 ")).endswith(b"HTTP/1.1 200 ")
+    for _, each in [(reader, writer), *idle]:
+        each.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /queue HTTP/1.1\r\n"], ids=["nothing", "half-a-header"])
+async def test_connection_that_sends_no_whole_request_is_ended(
+    told: Told, nodes: ToldNodes, sent: bytes
+) -> None:
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    sources = Sources(told, nodes, ToldQueues())
+    async with running(serve(sources, 0, address.set_result, most_seconds=0.05)), new_client() as client:
+        reader, writer = await connected(Browser(client, await address))
+        writer.write(sent)
+        assert await ended(reader)
+        writer.close()
 
 
 @pytest.mark.parametrize("path", ["/queue", "/", "/style.css", "/appwrapper/team-a/train", "/no-page"])
