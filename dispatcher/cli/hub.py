@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final, Self
 
 from msgspec import Struct
@@ -30,8 +31,8 @@ from dispatcher.api.syntax import MOST_COMPARED
 from dispatcher.cli.options import HubOptions
 from dispatcher.kube import paths
 from dispatcher.kube.api_calls import MERGE_PATCH
+from dispatcher.kube.kept_accesses import KeptAccesses
 from dispatcher.kube.user_client import SECONDS, UserClient
-from dispatcher.kube.user_kubeconfig import UserKubeconfig, access_of, read_kubeconfig
 
 Json = dict[str, Any]
 
@@ -70,15 +71,23 @@ class Found(Struct, frozen=True):
 class Hub:
     """The hub that a kubeconfig leads to, and the members that it also leads to; a context manager.
 
-    `is_dry` sends every write as a dry run; `seconds` bounds the wait for each answer of the hub.
+    `is_dry` sends every write as a dry run; `seconds` bounds the wait for each answer of the hub. Accesses that are
+    `kept` are those of the kubeconfig, and are renewed once an API server refuses them.
     """
 
-    def __init__(self, at: HubOptions, *, is_dry: bool = False, seconds: float | None = None) -> None:
-        self._file: UserKubeconfig | None = read_kubeconfig(at.kubeconfig)
+    def __init__(
+        self,
+        at: HubOptions,
+        *,
+        is_dry: bool = False,
+        seconds: float | None = None,
+        kept: KeptAccesses | None = None,
+    ) -> None:
+        self._accesses = kept or KeptAccesses(at.kubeconfig)
+        self._is_renewed = kept is not None
         self._stack = ExitStack()
-        access = self._file.access(at.context) if self._file else access_of(at.kubeconfig, at.context)
-        self.client = self._stack.enter_context(UserClient(access, seconds or SECONDS))
-        self.namespace = access.namespace
+        self.client = self._client(at.context, seconds or SECONDS)
+        self.namespace = self.client.namespace
         self._is_dry = is_dry
         self._members: dict[str, UserClient | None] = {}
         self._stamp: Json | None = None
@@ -232,10 +241,13 @@ class Hub:
         if cluster == HUB_CLUSTER:
             return self.client
         if cluster not in self._members:
-            has = self._file is not None and cluster in self._file.contexts
-            access = self._file.access(cluster) if self._file is not None and has else None
-            self._members[cluster] = self._stack.enter_context(UserClient(access)) if access else None
+            self._members[cluster] = self._client(cluster) if self._accesses.has_context(cluster) else None
         return self._members[cluster]
+
+    def _client(self, context: str, seconds: float = SECONDS) -> UserClient:
+        access = self._accesses.of(context)
+        renew = partial(self._accesses.renewed, context) if self._is_renewed else None
+        return self._stack.enter_context(UserClient(access, seconds, renew))
 
 
 def out_of_sight(cluster: str) -> str:

@@ -44,6 +44,7 @@ from dispatcher.store.readers.reports import Report, Reports, Window, reports
 
 if TYPE_CHECKING:
     from dispatcher.cli.hub import Hub
+    from dispatcher.kube.kept_accesses import KeptAccesses
     from dispatcher.store.snapshot.snapshot_reader import Snapshot
 
 TIMEOUT: Final = timedelta(seconds=30)
@@ -299,14 +300,21 @@ def needs_database(what: str, needed: str = THE_DATABASE) -> str:
 
 
 @contextmanager
-def on_hub(at: HubOptions, *, is_dry: bool = False, seconds: float | None = None) -> Iterator[Hub]:
+def on_hub(
+    at: HubOptions,
+    *,
+    is_dry: bool = False,
+    seconds: float | None = None,
+    kept: KeptAccesses | None = None,
+) -> Iterator[Hub]:
     """The hub; raises `TryAgain` if it does not answer, and `CommandFailed` if it refuses.
 
-    `is_dry` sends every write as a dry run; `seconds` bounds the wait for each answer, 10 s by default.
+    `is_dry` sends every write as a dry run; `seconds` bounds the wait for each answer, 10 s by default; `kept` are the
+    accesses of a process that asks again and again.
     """
     from dispatcher.cli.hub import Hub, asking
 
-    with Hub(at, is_dry=is_dry, seconds=seconds) as hub, asking():
+    with Hub(at, is_dry=is_dry, seconds=seconds, kept=kept) as hub, asking():
         yield hub
 
 

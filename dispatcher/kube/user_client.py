@@ -64,12 +64,18 @@ def access_to(to: Connection) -> Access:
 
 
 class UserClient:
-    """Calls one API server, one call after the other, on a connection that is kept."""
+    """Calls one API server, one call after the other, on a connection that is kept.
 
-    def __init__(self, access: Access, seconds: float = SECONDS) -> None:
+    If it refuses the credentials of an access, a call is made once more with the access that `renew` gives for it.
+    """
+
+    def __init__(
+        self, access: Access, seconds: float = SECONDS, renew: Callable[[Access], Access] | None = None
+    ) -> None:
         self.namespace = access.namespace
         self._access = access
         self._seconds = seconds
+        self._renew = renew
         self._url = urlsplit(access.server)
         self._connection: HTTPConnection | None = None
         self._warnings: list[str] = []
@@ -88,7 +94,7 @@ class UserClient:
 
     def twin(self) -> UserClient:
         """A client of the same API server for another thread."""
-        return UserClient(self._access, self._seconds)
+        return UserClient(self._access, self._seconds, self._renew)
 
     def take_warnings(self) -> list[str]:
         """The warnings in the answers since the last time.
@@ -194,10 +200,28 @@ class UserClient:
         accept: str = JSON,
     ) -> Json:
         encoded = None if body is None else orjson.dumps(body)
+        try:
+            return self._call_once(method, path, query, encoded, content_type, accept)
+        except errors.Unauthorized:
+            if self._renew is None:
+                raise
+        self._access = self._renew(self._access)
+        self._url = urlsplit(self._access.server)
+        return self._call_once(method, path, query, encoded, content_type, accept)
+
+    def _call_once(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: bytes | None,
+        content_type: str,
+        accept: str,
+    ) -> Json:
         with self._translated():
             if self._connection is None:
                 self._connection = self._connect(self._seconds)
-            response = self._sent(self._connection, method, path, query, encoded, content_type, accept)
+            response = self._sent(self._connection, method, path, query, body, content_type, accept)
             if not 200 <= response.status <= 299:
                 raise self._refused(method, path, response)
             self._warnings += warnings_in(response.headers.get_all("Warning") or ())

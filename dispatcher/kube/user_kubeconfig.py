@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ import yaml
 from msgspec import Struct, field
 
 from dispatcher.api.names import DEFAULT_NAMESPACE
+from dispatcher.core.model.clock import time_in
 from dispatcher.errors import SettingsError
 from dispatcher.text import name_of, one_line
 from dispatcher.values import shown_without
@@ -29,6 +31,7 @@ POD_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PLUGIN_SECONDS: Final = 60.0
 """Seconds that an exec plugin may take: it may open a browser for a login."""
 
+_EXPIRES: Final = "expirationTimestamp"
 _LOADER: Final = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 _SHOWN: Final = 10
 
@@ -37,7 +40,11 @@ Json = dict[str, Any]
 
 @shown_without("headers")
 class Access(Struct, frozen=True):
-    """One API server, and how to call it; `headers` hold the credentials, or `tls` does."""
+    """One API server, and how to call it; `headers` hold the credentials, or `tls` does.
+
+    The credentials end at `expires`, if an exec plugin says so. `files` are those that it was made of, beside the
+    kubeconfig.
+    """
 
     server: str
     namespace: str
@@ -45,17 +52,23 @@ class Access(Struct, frozen=True):
     tls_server_name: str = ""
     proxy: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    expires: datetime | None = None
+    files: tuple[str, ...] = ()
 
 
 @shown_without("users")
 class UserKubeconfig(Struct, frozen=True):
-    """The merged content of the files of a kubeconfig: of each name the first entry counts, as for kubectl."""
+    """The merged content of the files of a kubeconfig: of each name the first entry counts, as for kubectl.
+
+    `files` are the paths where they are, or would be.
+    """
 
     where: str
     current: str
     contexts: Mapping[str, Json]
     clusters: Mapping[str, Json]
     users: Mapping[str, Json]
+    files: tuple[str, ...] = ()
 
     def access(self, context: str = "") -> Access:
         """The access of a context, by default of the current one; raises `SettingsError` if it cannot work."""
@@ -68,7 +81,8 @@ class UserKubeconfig(Struct, frozen=True):
         if not server:
             raise SettingsError(one_line(f"{self.where}: the cluster of context {chosen!r} has no server"))
         try:
-            headers, certificate = _credentials(user, self.where)
+            given = _with_plugin(user, self.where)
+            headers, certificate = _credentials(given)
             return Access(
                 server,
                 self.namespace(chosen),
@@ -76,6 +90,8 @@ class UserKubeconfig(Struct, frozen=True):
                 str(cluster.get("tls-server-name") or ""),
                 str(cluster.get("proxy-url") or ""),
                 headers,
+                _expiry(given.get(_EXPIRES)),
+                tuple(str(part[key]) for part in (cluster, user) for key in _PATHS if part.get(key)),
             )
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
@@ -127,6 +143,7 @@ def read_kubeconfig(path: str = "") -> UserKubeconfig | None:
         _named(documents, "contexts", "context"),
         _named(documents, "clusters", "cluster"),
         _named(documents, "users", "user"),
+        tuple(map(str, files)),
     )
 
 
@@ -157,6 +174,7 @@ def _of_pod() -> Access:
     if not host:
         raise SettingsError("KUBERNETES_SERVICE_HOST is not set: set KUBECONFIG")
     authority = f"[{host}]" if ":" in host else host
+    files = tuple(str(POD_ACCOUNT / name) for name in ("token", "namespace", "ca.crt"))
     try:
         token = (POD_ACCOUNT / "token").read_text().strip()
         namespace = (POD_ACCOUNT / "namespace").read_text().strip()
@@ -164,7 +182,8 @@ def _of_pod() -> Access:
         tls.load_verify_locations(cafile=str(POD_ACCOUNT / "ca.crt"))
     except OSError as error:
         raise SettingsError(one_line(f"the pod's account cannot be read: {error}")) from error
-    return Access(f"https://{authority}:{port}", namespace, tls, headers={"Authorization": f"Bearer {token}"})
+    headers = {"Authorization": f"Bearer {token}"}
+    return Access(f"https://{authority}:{port}", namespace, tls, headers=headers, files=files)
 
 
 def _document(path: Path) -> Json:
@@ -271,12 +290,20 @@ def _file(pem: str) -> Iterator[str]:
         yield file.name
 
 
-def _credentials(user: Json, where: str) -> tuple[dict[str, str], tuple[str, str] | None]:
-    """The headers of each request, and the client's certificate with its key."""
+def _with_plugin(user: Json, where: str) -> Json:
+    """The user with the credentials of its exec plugin, if it has one."""
     if user.get("auth-provider"):
         raise ValueError("its auth-provider is not supported: use an exec plugin or a token")
-    if user.get("exec"):
-        user = {**user, **_of_plugin(user["exec"], where)}
+    return {**user, **_of_plugin(user["exec"], where)} if user.get("exec") else user
+
+
+def _expiry(written: object) -> datetime | None:
+    """When the credentials of a plugin end; None if it does not say. A time that cannot be read is long ago."""
+    return (time_in(written) or datetime.min.replace(tzinfo=UTC)) if written else None
+
+
+def _credentials(user: Json) -> tuple[dict[str, str], tuple[str, str] | None]:
+    """The headers of each request, and the client's certificate with its key."""
     headers = _impersonation(user)
     token = user.get("token") or (
         Path(user["tokenFile"]).read_text().strip() if user.get("tokenFile") else ""
@@ -330,6 +357,7 @@ def _of_plugin(plugin: Json, where: str) -> Json:
     try:
         status = json.loads(ran.stdout)["status"]
         token, chain, key = (status.get(each) for each in ("token", "clientCertificateData", "clientKeyData"))
+        expires = status.get(_EXPIRES)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the plugin {command[0]} of {where} printed no credentials") from error
     encoded = {
@@ -337,4 +365,4 @@ def _of_plugin(plugin: Json, where: str) -> Json:
         for name, pem in (("client-certificate-data", chain), ("client-key-data", key))
         if pem
     }
-    return {**({"token": token} if token else {}), **encoded}
+    return {**({"token": token} if token else {}), **encoded, _EXPIRES: expires}

@@ -51,6 +51,7 @@ def web(namespace: str, port: int, no_open: bool, at: HubOptions, database_url: 
     """
     import webbrowser
 
+    from dispatcher.kube.kept_accesses import KeptAccesses
     from dispatcher.web.loopback import Sources, serve_until_interrupted
     from dispatcher.web.node_reading import NodeReading
     from dispatcher.web.past import Past
@@ -60,7 +61,8 @@ def web(namespace: str, port: int, no_open: bool, at: HubOptions, database_url: 
     past = Past(database_url) if database_url else None
     snapshot = _snapshot_of(database_url)
     no_snapshot = f"{missing('numpy')}." if database_url and snapshot is None else ""
-    reading = Reading(at, namespace)
+    kept = KeptAccesses(at.kubeconfig)
+    reading = Reading(at, namespace, kept=kept)
     reading.begin()  # if the hub does not answer, the command fails here, and no page is served
 
     with TemporaryDirectory(prefix="aw-") as folder:  # which nobody else may read
@@ -75,7 +77,13 @@ def web(namespace: str, port: int, no_open: bool, at: HubOptions, database_url: 
                 webbrowser.open(enter.as_uri())
 
         sources = Sources(
-            reading, NodeReading(at, namespace), QueueReading(at), past, snapshot, no_snapshot, namespace
+            reading,
+            NodeReading(at, namespace, kept=kept),
+            QueueReading(at, kept=kept),
+            past,
+            snapshot,
+            no_snapshot,
+            namespace,
         )
         run_coroutine(serve_until_interrupted(sources, port, tell))
     sys.stdout.flush()

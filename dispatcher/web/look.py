@@ -6,9 +6,15 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from dispatcher.errors import CommandFailed
+from dispatcher.cli.options import HubOptions
+from dispatcher.cli.query import on_hub
+from dispatcher.errors import CommandFailed, SettingsError
+from dispatcher.kube.kept_accesses import KeptAccesses
+
+if TYPE_CHECKING:
+    from dispatcher.cli.hub import Hub
 
 Value = TypeVar("Value")
 
@@ -54,7 +60,33 @@ class Look(ABC, Generic[Value]):
             self.seen, self.problem = self._read(), ""
         except CommandFailed:
             raise
+        except SettingsError as error:
+            raise CommandFailed(str(error)) from error
         except Exception as error:  # the answer of a hub must not take the page away
             raise CommandFailed(f"the answer of the hub cannot be read ({type(error).__name__})") from error
         finally:
             self._fresh_until = self._monotonic() + self._fresh_seconds
+
+
+class HubLook(Look[Value]):
+    """A look at the hub, with the rights of a kubeconfig. Looks share the accesses that are `kept`."""
+
+    def __init__(
+        self,
+        nothing: Value,
+        fresh_seconds: float,
+        at: HubOptions,
+        kept: KeptAccesses | None,
+        monotonic: Callable[[], float],
+    ) -> None:
+        super().__init__(nothing, fresh_seconds, monotonic)
+        self._at = at
+        self._kept = kept or KeptAccesses(at.kubeconfig)
+
+    def _read(self) -> Value:
+        with on_hub(self._at, kept=self._kept) as hub:
+            return self._read_from(hub)
+
+    @abstractmethod
+    def _read_from(self, hub: Hub) -> Value:
+        """Read the value; raises as `_read` does."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from dispatcher.cli.options import HubOptions
 from dispatcher.cli.people.node_report import NodeReport, SeenNode
-from dispatcher.cli.query import on_hub
-from dispatcher.web.look import Look
+from dispatcher.kube.kept_accesses import KeptAccesses
+from dispatcher.web.look import HubLook
+
+if TYPE_CHECKING:
+    from dispatcher.cli.hub import Hub
 
 FRESH_SECONDS: Final = 10.0
 """Seconds for which a reading answers all pages."""
@@ -26,7 +29,7 @@ class SeenNodes(Struct, frozen=True):
     sentences: tuple[str, ...] = ()
 
 
-class NodeReading(Look[SeenNodes]):
+class NodeReading(HubLook[SeenNodes]):
     """Reads AppWrappers, nodes and pods with the rights of a kubeconfig.
 
     A read costs what `kubectl aw nodes` costs. Pods are those of all namespaces; if these may not be listed, those of
@@ -39,13 +42,12 @@ class NodeReading(Look[SeenNodes]):
         namespace: str = "",
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic: Callable[[], float] = time.monotonic,
+        kept: KeptAccesses | None = None,
     ) -> None:
-        super().__init__(SeenNodes(), FRESH_SECONDS, monotonic)
-        self._at = at
+        super().__init__(SeenNodes(), FRESH_SECONDS, at, kept, monotonic)
         self._namespace = namespace
         self._now = now
 
-    def _read(self) -> SeenNodes:
-        with on_hub(self._at) as hub:
-            report, sentences = NodeReport.read(hub, self._namespace or hub.namespace, "")
-            return SeenNodes(self._now(), tuple(report.nodes), tuple(sentences))
+    def _read_from(self, hub: Hub) -> SeenNodes:
+        report, sentences = NodeReport.read(hub, self._namespace or hub.namespace, "")
+        return SeenNodes(self._now(), tuple(report.nodes), tuple(sentences))

@@ -8,16 +8,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from dispatcher.cli.operators.queue_tree import NO_QUEUES, QueueLine, QueueList, lines
 from dispatcher.cli.operators.queues import quota_subtrees
 from dispatcher.cli.options import HubOptions
-from dispatcher.cli.query import on_hub
 from dispatcher.core.model.quantity import QuantityError, amount
-from dispatcher.web.look import Look
+from dispatcher.kube.kept_accesses import KeptAccesses
+from dispatcher.web.look import HubLook
+
+if TYPE_CHECKING:
+    from dispatcher.cli.hub import Hub
 
 FRESH_SECONDS: Final = 5.0
 """Seconds for which a reading answers all pages; the leader writes the statuses of queues every few seconds."""
@@ -63,7 +66,7 @@ class QueuesPage(Struct, frozen=True):
     nothing: str = NO_QUEUES
 
 
-class QueueReading(Look[QueuesSeen]):
+class QueueReading(HubLook[QueuesSeen]):
     """Reads DispatchQueues and QuotaSubtrees with the rights of a kubeconfig, as `kubectl aw queues` does."""
 
     def __init__(
@@ -71,14 +74,13 @@ class QueueReading(Look[QueuesSeen]):
         at: HubOptions,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic: Callable[[], float] = time.monotonic,
+        kept: KeptAccesses | None = None,
     ) -> None:
-        super().__init__(QueuesSeen(), FRESH_SECONDS, monotonic)
-        self._at = at
+        super().__init__(QueuesSeen(), FRESH_SECONDS, at, kept, monotonic)
         self._now = now
 
-    def _read(self) -> QueuesSeen:
-        with on_hub(self._at) as hub:
-            listed, subtrees = hub.queues(), quota_subtrees(hub)
+    def _read_from(self, hub: Hub) -> QueuesSeen:
+        listed, subtrees = hub.queues(), quota_subtrees(hub)
         return QueuesSeen(
             self._now(), tuple(lines(QueueList.of(listed, subtrees or ()))), subtrees is not None
         )

@@ -8,16 +8,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
 
 from dispatcher.cli.options import HubOptions
-from dispatcher.cli.query import on_hub
 from dispatcher.cli.screens.appwrapper_status import AppWrapperStatus
 from dispatcher.errors import CommandFailed, Forbidden
+from dispatcher.kube.kept_accesses import KeptAccesses
 from dispatcher.text import mapping_of
-from dispatcher.web.look import Look
+from dispatcher.web.look import HubLook
+
+if TYPE_CHECKING:
+    from dispatcher.cli.hub import Hub
 
 Json = dict[str, Any]
 
@@ -43,7 +46,7 @@ class Seen(Struct, frozen=True):
 NOTHING: Final = Seen(datetime.min.replace(tzinfo=UTC), "")
 
 
-class Reading(Look[Seen]):
+class Reading(HubLook[Seen]):
     """Reads the AppWrappers of the hub.
 
     With a `namespace` that one alone is read. Without, all are, or that of the kubeconfig if all may not be listed: the
@@ -56,25 +59,24 @@ class Reading(Look[Seen]):
         namespace: str = "",
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic: Callable[[], float] = time.monotonic,
+        kept: KeptAccesses | None = None,
     ) -> None:
-        super().__init__(NOTHING, FRESH_SECONDS, monotonic)
-        self._at = at
+        super().__init__(NOTHING, FRESH_SECONDS, at, kept, monotonic)
         self._namespace = namespace
         self._now = now
 
-    def _read(self) -> Seen:
-        with on_hub(self._at) as hub:
-            try:
-                found = hub.appwrappers(self._namespace)
-            except CommandFailed as error:
-                is_first = self.seen is NOTHING and not self._namespace
-                if not (is_first and isinstance(error.__cause__, Forbidden)):
-                    raise
-                self._namespace = hub.namespace  # all may not be listed
-                found = hub.appwrappers(self._namespace)
-            readable = list(filter(_is_readable, found))
-            named = {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in readable}
-            return Seen(self._now(), self._namespace, named, len(found) - len(readable))
+    def _read_from(self, hub: Hub) -> Seen:
+        try:
+            found = hub.appwrappers(self._namespace)
+        except CommandFailed as error:
+            is_first = self.seen is NOTHING and not self._namespace
+            if not (is_first and isinstance(error.__cause__, Forbidden)):
+                raise
+            self._namespace = hub.namespace  # all may not be listed
+            found = hub.appwrappers(self._namespace)
+        readable = list(filter(_is_readable, found))
+        named = {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in readable}
+        return Seen(self._now(), self._namespace, named, len(found) - len(readable))
 
 
 def _is_readable(appwrapper: Json) -> bool:

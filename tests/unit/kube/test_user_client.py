@@ -75,7 +75,8 @@ def test_user_client_uses_the_credentials_of_the_user(tmp_path: Path, user: Json
 
     found = access_of(written(tmp_path, kubeconfig(user)))
 
-    assert found == Access("http://here:1", "team-a", None, headers=headers)
+    files = (str(tmp_path / "token"),) if "tokenFile" in user else ()
+    assert found == Access("http://here:1", "team-a", None, headers=headers, files=files)
 
 
 def test_plugin_beside_the_kubeconfig_gives_the_token(tmp_path: Path) -> None:
@@ -244,6 +245,32 @@ async def test_refusals_are_errors_of_ours(reply: Reply, error: type[Exception],
 
         with pytest.raises(error, match=f"^{message}"):
             await asked(server, lambda client: client.get(PODS))
+
+
+async def test_refused_credentials_are_renewed_once_for_a_call() -> None:
+    async with FakeApiServer() as server:
+        server.on("GET", PODS, refusal(401, "Unauthorized"), answer({"n": 1}), refusal(401, "Unauthorized"))
+        stale, fresh = (
+            Access(server.url, "a", None, headers={"Authorization": f"Bearer {each}"})
+            for each in ("stale", "fresh")
+        )
+        refused = list[Access]()
+
+        def renewed(access: Access) -> Access:
+            refused.append(access)
+            return fresh
+
+        def call() -> Json:
+            with UserClient(stale, renew=renewed) as client:
+                found = client.get(PODS)
+                with pytest.raises(errors.Unauthorized):
+                    client.get(PODS)
+                return found
+
+        assert await asyncio.to_thread(call) == {"n": 1}
+        assert refused == [stale, fresh]
+        sent = [each.headers["Authorization"] for each in server.asked]
+        assert sent == ["Bearer stale", *["Bearer fresh"] * 3]
 
 
 async def test_lines_end_with_the_watch() -> None:

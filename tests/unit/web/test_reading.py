@@ -9,10 +9,12 @@ import pytest
 
 from dispatcher.cli.options import HubOptions
 from dispatcher.errors import CommandFailed
+from dispatcher.kube.kept_accesses import KeptAccesses
 from dispatcher.web.pages import queue_page
 from dispatcher.web.reading import FRESH_SECONDS, Reading
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, refusal
 from tests.unit.cli.wire import plain_kubeconfig, use_kubeconfig
+from tests.unit.kube.test_kept_accesses import Login
 from tests.unit.scripted import no_proxies, server
 from tests.unit.web.test_loopback import appwrapper
 
@@ -96,6 +98,33 @@ async def test_appwrapper_of_another_shape_is_left_out_and_counted(hub: FakeApiS
     reading = Reading(HubOptions())
     assert (await look(reading))[1] == ["team-a/train"]
     assert queue_page(reading.seen, "").unreadable == 4
+
+
+async def test_looks_share_the_credentials_until_the_hub_refuses_them(
+    hub: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = plain_kubeconfig(hub.url, "team-a")
+    config["users"] = [{"name": "me", "user": Login(tmp_path).user}]
+    use_kubeconfig(config, tmp_path, monkeypatch)
+    clock, kept = [0.0], KeptAccesses()
+    readings = [Reading(HubOptions(), name, monotonic=lambda: clock[0], kept=kept) for name in ("", "team-a")]
+    for _ in range(2):
+        for each in readings:
+            assert (await look(each))[1]
+        clock[0] += FRESH_SECONDS
+    assert {each.headers["Authorization"] for each in hub.asked} == {"Bearer t1"}
+    hub.on("GET", ALL, refusal(401, "Unauthorized"), answer({"items": [appwrapper("later")]}))
+    assert await look(readings[0]) == ("", ["team-a/later"], "")
+    assert hub.asked[-1].headers["Authorization"] == "Bearer t2"
+
+
+async def test_kubeconfig_that_cannot_work_is_a_problem_in_its_words(
+    hub: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = plain_kubeconfig(hub.url)
+    config["users"] = [{"name": "me", "user": {"exec": {"command": "no-such-login"}}}]
+    use_kubeconfig(config, tmp_path, monkeypatch)
+    assert "the plugin no-such-login is not installed" in (await look(Reading(HubOptions())))[2]
 
 
 async def test_answer_that_is_no_list_is_a_problem(hub: FakeApiServer) -> None:
