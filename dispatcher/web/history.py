@@ -231,6 +231,28 @@ PAGES: Final[Mapping[str, Callable[[Past, Asked], ReportPage]]] = {
 }
 """The pages of a window by the last part of their path."""
 
+FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "history": ("since", "until", "namespace", "user", "queue", "outcome"),
+    "usage": ("since", "until", "namespace", "user", "queue", "by", "per"),
+    "waits": ("since", "until", "namespace", "queue"),
+    "interruptions": ("since", "until", "namespace", "queue"),
+    "utilisation": ("since", "until", "resource"),
+}
+"""The parameters that the address of each page may have."""
+
+
+def asked_of(page: str, query: Mapping[str, str], namespace: str) -> Asked:
+    """What the address of a page asks for, by default about `namespace`.
+
+    Raises `NotWritten` for a parameter of another page, which this one would ignore.
+    """
+    fields, asked = FIELDS[page], Asked.of(query)
+    for name in Asked.__struct_fields__:
+        if getattr(asked, name) and name not in fields:
+            raise NotWritten(f"{page} knows no {name}, but {', '.join(fields)}")
+    is_of_default = "namespace" in fields and "namespace" not in query
+    return replace(asked, namespace=namespace) if is_of_default else asked
+
 
 def _page(
     heading: str, found: Report, columns: Sequence[Column], nothing: str, now: datetime | None = None

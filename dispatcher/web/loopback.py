@@ -33,7 +33,7 @@ from dispatcher.cli.command_line import NotWritten
 from dispatcher.errors import CommandFailed
 from dispatcher.listener import MOST_SECONDS, listening
 from dispatcher.web.gpu_map import POD_SIZES, map_page
-from dispatcher.web.history import PAGES, Asked, ReportPage, Story, story_of
+from dispatcher.web.history import FIELDS, PAGES, Asked, ReportPage, Story, asked_of, story_of
 from dispatcher.web.node_reading import NodeReading
 from dispatcher.web.pages import PENDING, appwrapper_page, queue_page, similar, uid_of
 from dispatcher.web.past import Past
@@ -312,21 +312,20 @@ class Page:
     def _routes_of(self, past: Past) -> Iterable[web.RouteDef]:
         """The pages that only the database has."""
         for name, page in PAGES.items():
-            yield web.get(f"{self._root}/{name}", partial(self._report, past, page))
+            yield web.get(f"{self._root}/{name}", partial(self._report, past, name, page))
 
     async def _report(
-        self, past: Past, page: Callable[[Past, Asked], ReportPage], request: web.Request
+        self, past: Past, name: str, page: Callable[[Past, Asked], ReportPage], request: web.Request
     ) -> web.StreamResponse:
-        asked = Asked.of({"namespace": self._namespace, **request.query})
         try:
+            asked = asked_of(name, request.query, self._namespace)
             found = await self._in(self._database, page, past, asked)
         except NotWritten as error:
             return self._told(400, "The window or the filter cannot be read", f"{error}.")
         except CommandFailed as error:
             return self._told(503, "The database does not answer this page", f"{error}.")
-        return await self._drawn(
-            "report.html", {"page": found, "asked": asked, "at": found.at, "problem": ""}
-        )
+        values = {"page": found, "asked": asked, "fields": FIELDS[name], "at": found.at, "problem": ""}
+        return await self._drawn("report.html", values)
 
     async def _map(self, request: web.Request) -> web.StreamResponse:
         search = request.query.get("q", "").strip()

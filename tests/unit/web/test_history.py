@@ -10,10 +10,13 @@ import pytest
 from dispatcher.cli.command_line import NotWritten
 from dispatcher.store.readers.reports import Description, Filter, Report
 from dispatcher.web.history import (
+    FIELDS,
     LANE_WIDTH,
     MOST_TICKS,
     NARROWEST,
+    PAGES,
     Asked,
+    asked_of,
     life_of,
     usage_page,
     utilisation_page,
@@ -137,6 +140,22 @@ def test_what_the_address_does_not_know_is_left_out() -> None:
 def test_window_that_cannot_be_read_is_said(asked: Asked, said: str) -> None:
     with pytest.raises(NotWritten, match=said):
         waits_page(Past("postgresql://nobody@localhost/none"), asked)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_address_of_a_page_has_no_parameter_that_it_would_ignore(page: str) -> None:
+    for name in Asked.__struct_fields__:
+        if name in FIELDS[page]:
+            assert getattr(asked_of(page, {name: "x"}, ""), name) == "x"
+        else:
+            with pytest.raises(NotWritten, match=f"^{page} knows no {name}, but since, until, "):
+                asked_of(page, {name: "x"}, "")
+
+
+def test_page_is_about_the_namespace_of_the_command_where_it_has_one() -> None:
+    assert asked_of("waits", {"colour": "red"}, "team-a") == Asked(namespace="team-a")
+    assert asked_of("waits", {"namespace": ""}, "team-a") == Asked()
+    assert asked_of("utilisation", {}, "team-a") == Asked()
 
 
 @pytest.mark.parametrize("asked", [Asked(by="colour"), Asked(per="year")])

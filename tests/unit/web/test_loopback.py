@@ -573,7 +573,7 @@ async def test_database_that_does_not_answer_leaves_the_pages_of_the_hub(
     assert (status, past.problem in text) == (503, True)
 
 
-@pytest.mark.parametrize("query", ["since=yesterday", "since=1h&until=2h", "outcome=<script>"])
+@pytest.mark.parametrize("query", ["since=yesterday", "since=1h&until=2h", "outcome=<script>", "resource=x"])
 async def test_address_that_cannot_be_read_is_said(with_history: Browser, query: str) -> None:
     status, text = await with_history.page(f"/history?{query}")
     assert (status, "cannot be read" in text, "<script>" in text) == (400, True, False)
