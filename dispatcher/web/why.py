@@ -150,6 +150,7 @@ def why_of(snapshot: Snapshot, world: World, record: Record, after: int | None =
     the number `after`, the nodes are those of its cluster, with its pods on them.
     """
     known, names = KnownSnapshots(), {uid: each.key for uid, each in snapshot.records.items()}
+    names |= {each.uid: f"kept for {each.key}" for each in world.pending}
     (report,) = explanations(snapshot, world, [record.uid], known)
     changes, document = report.changes(), report.document()
     told = would_be_dispatched([each.words for each in changes])
@@ -249,7 +250,8 @@ def _unit(strip: Strip) -> int:
 
 def _about(strip: Strip) -> str:
     each_asks = f"each asks for {in_words(strip.resource, strip.requests)} {strip.resource}"
-    fitting = f"{strip.fitting} of {counted(strip.pods, 'pod')} would fit now, {each_asks}"
+    alone = f" without its {counted(strip.others, 'other pod')}" if strip.others else ""
+    fitting = f"{strip.fitting} of {counted(strip.pods, 'pod')} would fit now{alone}, {each_asks}"
     excluded = sum(1 for each in strip.nodes if each.why)
     closed = f"; {excluded} of {counted(len(strip.nodes), 'node')} excluded" if excluded else ""
     return f"{fitting}{closed}"

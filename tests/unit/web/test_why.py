@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from msgspec.structs import replace
 
 from dispatcher.cli.query import NO_LEADER
+from dispatcher.core.model.gangs.gang import Assignment
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
 from dispatcher.web.cells import CELL
 from dispatcher.web.why import MOST_NODES, NodePicture, Why, why_of
 from tests.unit.web.waiting import waiting
@@ -37,6 +42,22 @@ def test_each_cluster_has_its_nodes_with_holes_that_count_holders_and_reasons() 
         "b": "with taint team=speech not tolerated"
     }
     assert {each.holders for each in east.nodes} >= {"nlp/tokenise 4", "nlp/finetune-13b 6"}
+
+
+def test_capacity_that_is_kept_and_other_pods_are_said() -> None:
+    snapshot = waiting()
+    (pending,) = snapshot.world.pending
+    worker, now = pending.gang.pod_sets[0], snapshot.world.now
+    leader = replace(worker, count=1, requests=Resources({"cpu": 1000}))
+    larger = replace(pending, gang=replace(pending.gang, pod_sets=(worker, leader)))
+    first = replace(pending, uid="first", name="first", blocked_since=now - timedelta(hours=1))
+    kept = Reservation("east", now, now, now, assignment=Assignment(((("gpu-1", 1),),)))
+    world = replace(snapshot.world, pending=(first, larger), reservations={"first": kept})
+    east, _ = why_of(snapshot, world, larger).strips
+    assert (
+        east.sentence == "1 of 8 pods would fit now without its 1 other pod, each asks for 4 nvidia.com/gpu"
+    )
+    assert {each.name: each.holders for each in east.nodes}["gpu-1"] == "kept for nlp/first 4, nlp/tokenise 4"
 
 
 def test_gang_has_one_colour_on_all_nodes_and_in_the_legend() -> None:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Final
 
 from msgspec import Struct
 
-from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import gpus, is_gpu
 from dispatcher.core.scheduling.capacity.node_snapshot import NodeSnapshot, Place, Use
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
+from dispatcher.core.scheduling.sharing.gangs import PendingGang, rank
+from dispatcher.core.scheduling.sharing.quota_reservations import is_starved
 
 CORES: Final = "cpu"
 
@@ -24,8 +27,8 @@ class NodeSeen(Struct, frozen=True):
     """A node: `allocatable` and `free` amounts of the resource of its strip, in base units; a debt is negative.
 
     `fits` is the number of pods of the strip's pod set that fit there now, the node alone. `why` says why no pod of the
-    gang may use the node; empty if some may. `holders` are the gangs that hold some of the resource there, by uid, each
-    with the amount.
+    gang may use the node; empty if some may. `holders` are the gangs that hold some of the resource there, or that have
+    a backfill reservation of it, by uid, each with the amount.
     """
 
     name: str
@@ -39,33 +42,54 @@ class NodeSeen(Struct, frozen=True):
 class Strip(Struct, frozen=True):
     """The nodes of a cluster as the pods of one pod set meet them: first those where most of them fit.
 
-    `requests` is the amount of the resource that each of its `pods` requests.
+    `requests` is the amount of the resource that each of its `pods` requests. The gang has `others` besides, which are
+    not counted.
     """
 
     cluster: str
     resource: str
     requests: int
     pods: int
+    others: int
     nodes: tuple[NodeSeen, ...]
 
     @property
     def fitting(self) -> int:
-        """How many of the pods fit on all nodes together, without their rules about each other."""
+        """How many of the pods fit on all nodes together, without the other pods and their rules about each other."""
         return min(self.pods, sum(each.fits for each in self.nodes))
 
 
 def strips(world: World, record: Record, known: KnownSnapshots | None = None) -> tuple[Strip, ...]:
     """The strip of each cluster whose nodes are known, for the pod set whose pods ask for the most GPUs, else cores.
 
-    Costs O(nodes) for each cluster beside the snapshots. Raises `NoNode`.
+    What a backfill reservation keeps is not free, for a gang that a cycle decides after the one with the reservation.
+    Costs O(nodes) for each cluster beside the snapshots, and O(pending gangs). Raises `NoNode`.
     """
-    found = []
+    found, keepers = [], _keepers(world, record)
     for name, snapshot in (known or KnownSnapshots()).of(world).items():
-        gang, nodes = snapshot.capacity.beside(record.gang), snapshot.capacity.nodes
+        capacity = snapshot.capacity
+        if name in keepers:
+            keeper, places = keepers[name]
+            capacity = capacity.copy()
+            capacity.take_as(keeper.uid, keeper.gang, places)
+        gang, nodes = capacity.beside(record.gang), capacity.nodes
         largest = max((each for each in gang.pod_sets if each.count), key=_size, default=None)
         if nodes is not None and largest is not None:
             found.append(_strip(name, gang, largest, nodes))
     return tuple(found)
+
+
+def _keepers(world: World, record: Record) -> dict[str, tuple[Record, Assignment]]:
+    """The gang with a backfill reservation on each cluster, of those decided before this one, with its places."""
+    forest, reservations = world.forest, world.reservations or {}
+    starved = [each for each in world.pending if is_starved(each, forest, world.now)]
+    starved.sort(key=lambda each: rank(PendingGang(each), world.now))
+    found: dict[str, tuple[Record, Assignment]] = {}
+    for each in takewhile(lambda each: each.uid != record.uid, starved):
+        reservation = reservations.get(each.uid)
+        if reservation is not None and not reservation.is_resting:
+            found.setdefault(reservation.cluster, (each, reservation.assignment))
+    return found
 
 
 def _strip(cluster: str, gang: Gang, pod_set: PodSet, nodes: NodeSnapshot) -> Strip:
@@ -83,7 +107,8 @@ def _strip(cluster: str, gang: Gang, pod_set: PodSet, nodes: NodeSnapshot) -> St
         for node, free, fits in nodes.free.of_each_node(pod_set, resource)
     ]
     in_order = sorted(seen, key=lambda each: (-each.fits, bool(each.why), -each.free, each.name))
-    return Strip(cluster, resource, pod_set.requests.get(resource, 0), pod_set.count, tuple(in_order))
+    others = sum(each.count for each in gang.pod_sets) - pod_set.count
+    return Strip(cluster, resource, pod_set.requests.get(resource, 0), pod_set.count, others, tuple(in_order))
 
 
 def _size(pod_set: PodSet) -> tuple[int, int]:

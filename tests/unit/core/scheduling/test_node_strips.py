@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
 
+from dispatcher.core.model.gangs.gang import Assignment
 from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
 from dispatcher.core.scheduling.explain.node_strips import Strip, strips
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
+from dispatcher.core.scheduling.fit.backfill_reservation import Reservation
 
 GPU: Final = "nvidia.com/gpu"
 NODE: Final = {"allocatable": {"cpu": 16, GPU: 8, "pods": 110}}
@@ -81,6 +84,55 @@ def test_excluded_node_says_why_in_the_words_that_the_refusal_counts(
     assert snapshot.capacity.nodes is not None
     counted = snapshot.capacity.nodes.traits.exclusions(found.pending[0].gang.pod_sets)
     assert dict(counted.named) == Counter(why.values())
+
+
+def with_keeper(found: World, *, blocked: timedelta, rests: bool = False) -> World:
+    """The world in which 8 GPUs of node d are kept for a gang that has been blocked for so long."""
+    keeper = replace(
+        found.pending[0],
+        uid="uid-of-keeper",
+        enqueue_seq=found.pending[0].enqueue_seq + 1,
+        blocked_since=found.now - blocked,
+    )
+    places = Assignment(((("d", 2),),))
+    kept = Reservation("" if rests else "east", found.now, found.now, found.now, assignment=places)
+    return replace(found, pending=(*found.pending, keeper), reservations={keeper.uid: kept})
+
+
+def test_places_that_are_kept_for_a_starved_gang_are_not_free() -> None:
+    strip = strip_of(with_keeper(world(), blocked=timedelta(hours=1)))
+    assert [(each.name, each.free, each.fits, dict(each.holders)) for each in strip.nodes] == [
+        ("a", 5, 1, {"train": 3}),
+        ("b", 1, 0, {"train": 3, "eval": 4}),
+        ("d", 0, 0, {"uid-of-keeper": 8}),
+        ("c", 8, 0, {}),
+    ]
+    assert strip.fitting == 1
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(with_keeper(world(), blocked=timedelta(minutes=1)), id="not-starved"),
+        pytest.param(with_keeper(world(), blocked=timedelta(hours=1), rests=True), id="rests"),
+        pytest.param(replace(with_keeper(world(), blocked=timedelta(hours=1)), reservations=None), id="none"),
+    ],
+)
+def test_places_that_nobody_keeps_are_free(found: World) -> None:
+    assert strip_of(found).fitting == 3
+
+
+def test_gang_that_goes_before_the_keeper_takes_its_places() -> None:
+    found = with_keeper(world(), blocked=timedelta(hours=1))
+    first, keeper = found.pending
+    first = replace(first, blocked_since=keeper.blocked_since)
+    assert strip_of(replace(found, pending=(first, keeper))).fitting == 3
+    assert [each.fitting for each in strips(found, keeper)] == [3]
+
+
+def test_other_pods_of_the_gang_are_said_and_not_counted() -> None:
+    assert strip_of(world()).others == 1
+    assert strip_of(world(pods=[{"count": 2, "requests": {"cpu": 12}}])).others == 0
 
 
 def test_gang_without_gpus_is_drawn_by_cores() -> None:
