@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from dispatcher.kube.user_kubeconfig import Access, UserKubeconfig, access_of, read_kubeconfig
+from dispatcher.kube.user_kubeconfig import Access, UserKubeconfig, access_of, files_of, read_kubeconfig
 
 Stamps = Mapping[str, tuple[int, int, int] | None]
 """What tells a file from a changed one, by path; None if it is not there."""
@@ -23,7 +23,8 @@ Stamps = Mapping[str, tuple[int, int, int] | None]
 class KeptAccesses:
     """The accesses of the kubeconfig at `path`, by default of KUBECONFIG or ~/.kube/config, or of the pod's account.
 
-    May be asked by several threads, which wait while an access is made. Raises `SettingsError` as `access_of` does.
+    May be asked by several threads. One that asks for a context waits while another makes its access, and for no other
+    context. Raises `SettingsError` as `access_of` does.
     """
 
     def __init__(self, path: str = "", now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -33,51 +34,49 @@ class KeptAccesses:
         self._file: UserKubeconfig | None = None
         self._file_stamps: Stamps = {}
         self._kept: dict[str, _Kept] = {}
+        self._turns: dict[str, threading.Lock] = {}
 
     def has_context(self, context: str) -> bool:
         """True if the kubeconfig has a context of that name."""
-        with self._lock:
-            file = self._kubeconfig()
-            return file is not None and context in file.contexts
+        file = self._kubeconfig()
+        return file is not None and context in file.contexts
 
     def of(self, context: str = "") -> Access:
         """The access of a context, by default of the current one."""
-        with self._lock:
-            file = self._kubeconfig()
-            kept = self._kept.get(context)
-            if kept is None or kept.is_over(self._now()):
-                return self._made(context, file)
-            return kept.access
+        return self._access(context)
 
     def renewed(self, context: str, refused: Access) -> Access:
         """The access of a context after an API server has refused this one: the one made since, else a new one."""
+        return self._access(context, refused)
+
+    def _access(self, context: str, refused: Access | None = None) -> Access:
         with self._lock:
-            kept = self._kept.get(context)
-            if kept is not None and kept.access is not refused:
+            turn = self._turns.setdefault(context, threading.Lock())
+        with turn:
+            file, kept = self._kubeconfig(), self._kept.get(context)
+            if kept is not None and kept.access is not refused and kept.holds(file, self._now()):
                 return kept.access
-            self._file = None  # it may have changed while it was read
-            return self._made(context, self._kubeconfig())
+            access = file.access(context) if file else access_of(self._path, context)
+            self._kept[context] = _Kept(access, file, _stamps(access.files))
+            return access
 
     def _kubeconfig(self) -> UserKubeconfig | None:
-        if self._file is None or self._file_stamps != _stamps(self._file.files):
-            self._file = read_kubeconfig(self._path)
-            self._file_stamps = _stamps(self._file.files) if self._file else {}
-            self._kept.clear()
-        return self._file
-
-    def _made(self, context: str, file: UserKubeconfig | None) -> Access:
-        access = file.access(context) if file else access_of(self._path, context)
-        self._kept[context] = _Kept(access, _stamps(access.files))
-        return access
+        with self._lock:
+            stamps = _stamps(files_of(self._path))
+            if self._file is None or stamps != self._file_stamps:
+                self._file, self._file_stamps = read_kubeconfig(self._path), stamps
+            return self._file
 
 
 class _Kept(Struct, frozen=True):
     access: Access
+    file: UserKubeconfig | None
     stamps: Stamps
 
-    def is_over(self, now: datetime) -> bool:
-        expires = self.access.expires
-        return (expires is not None and now >= expires) or self.stamps != _stamps(self.access.files)
+    def holds(self, file: UserKubeconfig | None, now: datetime) -> bool:
+        """True if neither the kubeconfig nor a file that it names has changed, and the credentials have not ended."""
+        is_over = self.access.expires is not None and now >= self.access.expires
+        return self.file is file and not is_over and self.stamps == _stamps(self.access.files)
 
 
 def _stamps(files: Iterable[str]) -> Stamps:

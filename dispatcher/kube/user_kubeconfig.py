@@ -58,17 +58,13 @@ class Access(Struct, frozen=True):
 
 @shown_without("users")
 class UserKubeconfig(Struct, frozen=True):
-    """The merged content of the files of a kubeconfig: of each name the first entry counts, as for kubectl.
-
-    `files` are the paths where they are, or would be.
-    """
+    """The merged content of the files of a kubeconfig: of each name the first entry counts, as for kubectl."""
 
     where: str
     current: str
     contexts: Mapping[str, Json]
     clusters: Mapping[str, Json]
     users: Mapping[str, Json]
-    files: tuple[str, ...] = ()
 
     def access(self, context: str = "") -> Access:
         """The access of a context, by default of the current one; raises `SettingsError` if it cannot work."""
@@ -124,9 +120,8 @@ def read_kubeconfig(path: str = "") -> UserKubeconfig | None:
 
     `path` may be a list of files, as KUBECONFIG is. Raises `SettingsError` for files that cannot be read.
     """
-    written = path or os.environ.get("KUBECONFIG", "") or str(_home())
-    files = [Path(each) for each in written.split(os.pathsep) if each]
-    there = [each for each in files if each.exists()]
+    written = _written(path)
+    there = [each for each in map(Path, files_of(path)) if each.exists()]
     if not there:
         if not path and (POD_ACCOUNT / "token").exists():
             return None
@@ -143,8 +138,16 @@ def read_kubeconfig(path: str = "") -> UserKubeconfig | None:
         _named(documents, "contexts", "context"),
         _named(documents, "clusters", "cluster"),
         _named(documents, "users", "user"),
-        tuple(map(str, files)),
     )
+
+
+def files_of(path: str = "") -> list[str]:
+    """The files that `read_kubeconfig` reads, as far as they are there."""
+    return [each for each in _written(path).split(os.pathsep) if each]
+
+
+def _written(path: str) -> str:
+    return path or os.environ.get("KUBECONFIG", "") or str(_home())
 
 
 def has_kubeconfig(path: str = "") -> bool:

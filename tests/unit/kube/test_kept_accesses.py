@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -80,3 +82,20 @@ def test_changed_files_are_read_again(tmp_path: Path) -> None:
     assert token(kept.of()) == "second"
     written(tmp_path, kubeconfig({"token": "own"}))
     assert (token(kept.of()), kept.has_context("mine"), kept.has_context("none")) == ("own", True, False)
+
+
+def test_plugin_of_one_context_delays_no_other(tmp_path: Path) -> None:
+    login, config = Login(tmp_path), kubeconfig({"token": "own"})
+    waits = tmp_path / "waits"
+    os.mkfifo(waits)
+    program = tmp_path / "login"
+    program.write_text(f'#!/bin/sh\nread -r token <{waits}\necho \'{{"status": {{"token": "late"}}}}\'\n')
+    config["users"].append({"name": "slow", "user": login.user})
+    config["contexts"][1]["context"]["user"] = "slow"
+    kept = KeptAccesses(written(tmp_path, config))
+    with ThreadPoolExecutor(1) as thread:
+        slow = thread.submit(kept.of, "other")
+        with waits.open("w") as answer:  # once the plugin reads from it
+            assert token(kept.of()) == "own"
+            answer.write("now\n")
+        assert token(slow.result()) == "late"
