@@ -56,11 +56,12 @@ def web(
     import webbrowser
 
     from dispatcher.kube.kept_accesses import KeptAccesses
-    from dispatcher.web.loopback import Sources, serve_until_interrupted
+    from dispatcher.web.loopback import serve_until_interrupted
     from dispatcher.web.node_reading import NodeReading
     from dispatcher.web.past import Past
     from dispatcher.web.queues_page import QueueReading
     from dispatcher.web.reading import Reading
+    from dispatcher.web.site import Sources
 
     note_password(command, database_url)
     past = Past(database_url) if database_url else None

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from dispatcher.store.readers.reports import Description
 from dispatcher.web.reading import Seen
-from tests.unit.web.test_history import EVICTED_ONCE
+from tests.unit.web.test_life import EVICTED_ONCE
 from tests.unit.web.test_loopback import appwrapper, seen_of
 
 Json = dict[str, Any]

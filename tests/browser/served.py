@@ -8,7 +8,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from threading import Thread
 
-from dispatcher.web.loopback import Sources, serve
+from dispatcher.web.loopback import serve
+from dispatcher.web.site import Sources
 
 START_SECONDS = 60
 

@@ -14,8 +14,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from dispatcher.store.readers.reports import Description
-from dispatcher.web.loopback import Sources
 from dispatcher.web.node_reading import SeenNodes
+from dispatcher.web.site import Sources
 from tests.browser.looks import LOOKS, Look, complaints, faults, look_at, overflow, screenshot
 from tests.browser.scenes import LONGEST_NAME, MARKUP, ended, hostile, working_day
 from tests.browser.served import served

@@ -11,8 +11,9 @@ from dispatcher.core.lifecycle import removal, run_changes
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.errors import CommandFailed
 from dispatcher.store.state.queue import QueueStore
-from dispatcher.web.history import PAGES, Asked, ReportPage, story_of
+from dispatcher.web.life import story_of
 from dispatcher.web.past import Past
+from dispatcher.web.reports import PAGES, Asked, ReportPage
 from tests.postgres.changes import committed
 from tests.postgres.cli.conftest import Lived
 from tests.postgres.cli.lives import FAILED, GONE, WAITING, Lives, started, submitted

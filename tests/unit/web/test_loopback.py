@@ -21,12 +21,13 @@ from dispatcher.errors import CommandFailed
 from dispatcher.listener import MOST_CONNECTIONS
 from dispatcher.store.readers.reports import Description, Filter, Report, Window
 from dispatcher.store.snapshot.snapshot_reader import Snapshot
-from dispatcher.web.loopback import HEADERS, Sources, serve
+from dispatcher.web.loopback import HEADERS, serve
 from dispatcher.web.node_reading import NodeReading, SeenNodes
 from dispatcher.web.pages import MOST_ROWS, queue_page
 from dispatcher.web.past import Past
 from dispatcher.web.queues_page import QueueReading, QueuesSeen
 from dispatcher.web.reading import FRESH_SECONDS, Reading, Seen
+from dispatcher.web.site import Sources
 from dispatcher.web.why import SnapshotReading
 from tests.unit.cli.operators import test_queues
 from tests.unit.test_probes import ended
