@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -258,7 +258,7 @@ def _try_again(
     message: str,
     eligible_at: datetime,
     now: datetime,
-    **fields: object,
+    **fields: Any,  # noqa: ANN401  # as those of `change_by`
 ) -> Change:
     return change_by(
         record,
