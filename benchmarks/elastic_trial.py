@@ -18,7 +18,6 @@ from typing import Final
 from benchmarks.elastic_load import GPU, HEAD, WORKER, RayCluster
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.scheduling import queue_cycles
-from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import removal, run_changes
 from dispatcher.core.lifecycle.growth import count_of, growth_due, pods_soon, taken_soon, with_pods
 from dispatcher.core.model import incremental
@@ -32,6 +31,7 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Quota
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cycle.cycle import Drained, outcomes_of
+from dispatcher.core.scheduling.cycle.outcome_changes import change_of
 from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
 from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot

@@ -20,7 +20,6 @@ from typing import Final, TypeVar
 from benchmarks.failure import BenchmarkFailed
 from benchmarks.figures import percentile
 from benchmarks.packing_load import SIZES, Job, gpus_of
-from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.model import incremental
 from dispatcher.core.model.clusters.nodes import Node
 from dispatcher.core.model.records.record import Phase, Record
@@ -28,6 +27,7 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cycle.cycle import Drained, QueueCycle, QueueFacts
 from dispatcher.core.scheduling.cycle.news import outcome_of
+from dispatcher.core.scheduling.cycle.outcome_changes import change_of
 from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed
 from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills, Running

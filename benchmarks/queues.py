@@ -21,7 +21,6 @@ from datetime import timedelta
 from functools import partial
 from time import process_time
 
-from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.model.clusters.nodes import Node
 from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.incremental import Steps, run
@@ -37,6 +36,7 @@ from dispatcher.core.scheduling.cycle.cycle import (
     QueueOutcome,
     outcomes_of,
 )
+from dispatcher.core.scheduling.cycle.outcome_changes import change_of
 from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Placed, Preempting
 from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot

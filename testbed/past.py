@@ -26,8 +26,6 @@ from psycopg import sql
 from dispatcher.api.annotations import Submitter
 from dispatcher.api.names import DEFAULT_QUEUE, WORKLOAD_GROUP
 from dispatcher.api.selector import parse_selector
-from dispatcher.controller.scheduling.queue_cycles import changes_of
-from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import first_changes, removal, run_changes
 from dispatcher.core.lifecycle.first_changes import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
@@ -46,6 +44,7 @@ from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cycle.cycle import Drained, QueueCycle, QueueFacts
 from dispatcher.core.scheduling.cycle.news import outcome_of
+from dispatcher.core.scheduling.cycle.outcome_changes import change_of, changes_of
 from dispatcher.core.scheduling.cycle.outcomes import Outcome, Preempting
 from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import provisioning, queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
@@ -31,6 +30,7 @@ from dispatcher.core.model.records.record import ACTIVE, Change, Condition, Obje
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.cycle.outcome_changes import change_of
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership

@@ -1,30 +1,23 @@
-"""Scheduling cycles over the queues: the facts from the leader's caches, and the changes that outcomes make.
+"""Scheduling cycles over the queues: the facts from the leader's caches, and what is kept between cycles.
 
-The core decides (`core.scheduling.cycle`). A preemption is one group of changes, of the victims and of the preemptor,
-which is committed whole or not at all. The drain of a queue is a group as well, of evictions that do not depend on each
-other.
+The core decides (`core.scheduling.cycle`), and makes the changes of records (`cycle.outcome_changes`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from dispatcher import log
-from dispatcher.api import conditions as words
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.core.lifecycle import queue_changes, run_changes
-from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model import incremental
-from dispatcher.core.model.gangs.growth import Shrinking
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.records.failures import Failure
 from dispatcher.core.model.records.pending_reasons import AWAITING_RELEASE, INSUFFICIENT
-from dispatcher.core.model.records.preemption import Reason
-from dispatcher.core.model.records.record import Change, Record
+from dispatcher.core.model.records.record import Record
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.ordering import is_eligible
 from dispatcher.core.scheduling.cycle.cycle import Drained
@@ -36,6 +29,7 @@ from dispatcher.core.scheduling.cycle.isolation import (
     to_blame_in_steps,
 )
 from dispatcher.core.scheduling.cycle.news import NewOutcome
+from dispatcher.core.scheduling.cycle.outcome_changes import leaving
 from dispatcher.core.scheduling.cycle.outcomes import Preempting
 from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot, is_unreachable
@@ -45,14 +39,10 @@ from dispatcher.core.scheduling.preemption.surplus import (
     awaited_growth,
     awaited_room,
     by_gang,
-    given_up,
     split,
 )
 from dispatcher.core.scheduling.queued.pending_queue import Changes
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang, set_aside, with_aside
-from dispatcher.text import counted
-
-_NOTHING_FINISHED: Final[Mapping[str, Collection[int]]] = {}
 
 
 class QueuePlan(Struct, frozen=True):
@@ -319,67 +309,6 @@ def _active(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> ActiveG
         return None
     snapshot = snapshots.get(record.attempt.cluster)
     return active_gang(record, is_unreachable=snapshot is None or is_unreachable(snapshot.closed))
-
-
-def changes_of(
-    group: Preempting | Drained, now: datetime, finished: Mapping[str, Collection[int]] = _NOTHING_FINISHED
-) -> list[Change]:
-    """The changes of a group.
-
-    The gangs of a drained queue are evicted. The victims of a preemption leave and, first of all, the preemptor is
-    marked; a gang gives up its surplus pods alone if only they are victims. `finished` are the items of each gang, by
-    the uid of its AppWrapper, that its next attempt does not create again.
-    """
-    if isinstance(group, Drained):
-        return [_evict(gang.record, group.queue, now, _items(finished, gang)) for gang in group.gangs]
-    preemptor = group.record
-    queues = f"{'queues' if preemptor.more_queues else 'queue'} {', '.join(preemptor.leaves)}"
-    who = f"{preemptor.key} ({queues}, priority {preemptor.priority})"
-    gangs = {victim.record.uid for victim, _ in group.victims if not victim.is_surplus}
-    surplus: dict[str, list[tuple[ActiveGang, Reason]]] = {}
-    for victim, reason in group.victims:
-        if victim.record.uid not in gangs:
-            surplus.setdefault(victim.record.uid, []).append((victim, reason))
-    return [
-        queue_changes.begin_preempting(preemptor, group.pending, now, is_head=group.is_head),
-        *(
-            run_changes.preempt(
-                victim.record,
-                reason,
-                f"preempted for {who}: {reason.words}",
-                now,
-                preemptor.uid,
-                _items(finished, victim),
-            )
-            for victim, reason in group.victims
-            if not victim.is_surplus
-        ),
-        *(_give_up(pods, who, preemptor.uid, now) for pods in surplus.values()),
-    ]
-
-
-def _evict(record: Record, queue: str, now: datetime, finished: Collection[int]) -> Change:
-    """The eviction of a gang from a drained queue: it may be dispatched again at once, with the same grace for pods."""
-    reason = EvictionReason(words.QUEUE_STOPPED, f"its queue {queue} is stopped and drained")
-    return run_changes.evict(record, reason, now, record.requeuing_seconds, now, finished)
-
-
-def _items(finished: Mapping[str, Collection[int]], gang: ActiveGang) -> Collection[int]:
-    return finished.get(gang.record.uid, frozenset())
-
-
-def _give_up(parts: Sequence[tuple[ActiveGang, Reason]], who: str, preemptor: str, now: datetime) -> Change:
-    """The change of a gang that gives up these surplus pods."""
-    first, reason = parts[0]
-    count = sum(len(gang.part.pods) for gang, _ in parts if gang.part is not None)
-    given = given_up(first.record, [gang for gang, _ in parts])
-    why = f"{counted(count, 'surplus pod')} preempted for {who}: {reason.words}"
-    return run_changes.give_up(first.record, Shrinking(*given, preemptor), reason, why, now)
-
-
-def leaving(group: Preempting | Drained) -> Sequence[ActiveGang]:
-    """The gangs of a group that leave, and the parts of gangs that are given up."""
-    return group.gangs if isinstance(group, Drained) else [victim for victim, _ in group.victims]
 
 
 def are_current(group: Preempting | Drained, cache: Cache) -> bool:

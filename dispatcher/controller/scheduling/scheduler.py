@@ -28,7 +28,6 @@ from dispatcher.controller.scheduling.growth_granter import GrowthGranter
 from dispatcher.controller.scheduling.planner import Planner
 from dispatcher.controller.scheduling.queue_cycles import QueueCycles
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model import incremental
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.records.failures import UNDECIDED_BY_ERROR, Failure
@@ -43,13 +42,11 @@ from dispatcher.core.scheduling.cycle.isolation import (
     culprits_in_steps,
 )
 from dispatcher.core.scheduling.cycle.news import NewOutcome, outcome_of
+from dispatcher.core.scheduling.cycle.outcome_changes import change_of, changes_of, leaving
 from dispatcher.core.scheduling.cycle.outcomes import (
     Impossible,
-    NotEvaluated,
-    Outcome,
     Placed,
     Preempting,
-    Waiting,
 )
 from dispatcher.core.scheduling.cycle.queue_planner import QueueRules
 from dispatcher.core.scheduling.cycle.recheck import Rechecked, has_new_room, still_fitting
@@ -339,7 +336,7 @@ class Scheduler:
         else:
             committed = await self._committer.commit_together(changes) if changes else []
         self._note_committed(committed)
-        gangs = {each.record.uid for each in queue_cycles.leaving(group)}
+        gangs = {each.record.uid for each in leaving(group)}
         if len(committed) < len(gangs) and not self._are_current(group):
             self.wake()
 
@@ -348,18 +345,18 @@ class Scheduler:
         try:
             finished = {
                 each.record.uid: await self._lookups.finished_items(each.record)
-                for each in queue_cycles.leaving(group)
+                for each in leaving(group)
                 if not each.is_surplus and self._cache.get(each.uid) is each.record
             }
             if isinstance(group, Drained):
-                return queue_cycles.changes_of(self._still_drained(group, basis), now, finished)
+                return changes_of(self._still_drained(group, basis), now, finished)
             if await self._has_new_room(group, basis) or not self._is_as_planned(group, basis):
                 return []
-            return queue_cycles.changes_of(group, now, finished)
+            return changes_of(group, now, finished)
         except errors.StoreError:
             raise
         except Exception as error:  # noqa: BLE001  # one group must not end the cycle of the others
-            log.internal_error("scheduler", error, appwrapper=queue_cycles.leaving(group)[0].record.uid)
+            log.internal_error("scheduler", error, appwrapper=leaving(group)[0].record.uid)
             return []
 
     def _still_drained(self, group: Drained, basis: Basis) -> Drained:
@@ -398,7 +395,7 @@ class Scheduler:
         is_current = queue_cycles.are_current(group, self._cache)
         if not is_current or not self._lookups.is_unchanged(group.record):
             return False  # the caller or the reconciler wakes the next cycle
-        records = [group.record, *(each.record for each in queue_cycles.leaving(group))]
+        records = [group.record, *(each.record for each in leaving(group))]
         if self._have_queues_changed(records, basis):
             self.wake()
             return False
@@ -447,7 +444,7 @@ class Scheduler:
         try:
             return queue_cycles.are_current(group, self._cache)
         except Exception as error:  # noqa: BLE001  # one group must not end the cycle of the others
-            log.internal_error("scheduler", error, appwrapper=queue_cycles.leaving(group)[0].record.uid)
+            log.internal_error("scheduler", error, appwrapper=leaving(group)[0].record.uid)
             return True
 
     def _note_committed(self, records: Iterable[Record]) -> None:
@@ -516,18 +513,3 @@ def _change_safely(news: NewOutcome, now: datetime) -> Change | None:
     except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the cycle of the others
         log.internal_error("scheduler", error, appwrapper=news.record.uid)
         return None
-
-
-def change_of(outcome: Outcome, now: datetime) -> Change | None:
-    """The change that an outcome makes; None if the record already says it."""
-    match outcome:
-        case Placed(record, cluster, message, assignment):
-            return queue_changes.dispatch(record, cluster, now, message, assignment)
-        case Waiting(record, pending, is_head):
-            return queue_changes.block(record, pending, now, is_head=is_head)
-        case Impossible(record, pending):
-            return queue_changes.block(record, pending, now)
-        case NotEvaluated(record, pending):
-            return queue_changes.note_not_evaluated(record, pending, now)
-        case Preempting():
-            raise ValueError("a preemption is committed as a group")

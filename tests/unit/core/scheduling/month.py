@@ -11,7 +11,6 @@ from itertools import count
 from msgspec.structs import replace
 
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import removal
 from dispatcher.core.model.clusters.nodes import Node
 from dispatcher.core.model.gangs.gang import Gang
@@ -20,6 +19,7 @@ from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.cycle.outcome_changes import change_of
 from dispatcher.core.scheduling.cycle.outcomes import Placed
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
 from tests.builders import at, make_gang, make_record, make_snapshots

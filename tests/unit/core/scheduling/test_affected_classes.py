@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.model.clusters.nodes import Node, Taint, Toleration
 from dispatcher.core.model.clusters.potential import PotentialPool
 from dispatcher.core.model.gangs.gang import Gang, PodSet
@@ -20,6 +19,7 @@ from dispatcher.core.model.resources import Resources, sum_of
 from dispatcher.core.queues.ordering import in_order
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle.outcome_changes import change_of
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.queued import affected_classes
 from dispatcher.core.scheduling.queued.affected_classes import LARGEST, MOST_COLUMNS, AffectedClasses

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import removal
 from dispatcher.core.model.records.record import Record
 from dispatcher.core.queues.queue import Queue, QueueingStrategy, Quota
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cycle.cycle import Drained
+from dispatcher.core.scheduling.cycle.outcome_changes import change_of
 from dispatcher.core.scheduling.cycle.outcomes import Placed
 from dispatcher.core.scheduling.explain.estimates import Estimate, UnknownStart, Why, estimated_starts
 from dispatcher.core.scheduling.explain.leader_snapshot import ClusterFacts, SchedulingRules, world_of

@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from msgspec.structs import replace
 
 from dispatcher.api.selector import parse_selector
-from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import queue_changes
 from dispatcher.core.model.clusters.nodes import (
     HOSTNAME,
@@ -31,6 +30,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.ordering import in_order
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
+from dispatcher.core.scheduling.cycle.outcome_changes import change_of
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.fit.backfill import Backfill, Backfills, Running
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds

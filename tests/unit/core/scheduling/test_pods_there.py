@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.growth import admissible, count_of, growth_of, pods_soon, taken_soon
 from dispatcher.core.model import incremental
@@ -35,6 +34,7 @@ from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.node_snapshot import Place
 from dispatcher.core.scheduling.capacity.queued_terms import followed_by
+from dispatcher.core.scheduling.cycle.outcome_changes import change_of
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.explain.world_facts import Cluster

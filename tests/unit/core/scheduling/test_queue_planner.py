@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.controller.scheduling.queue_cycles import changes_of
-from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.model.incremental import run
 from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.queues.forest import Forest
@@ -25,6 +23,7 @@ from dispatcher.core.scheduling.cycle.cycle import (
     QueueOutcome,
     outcomes_of,
 )
+from dispatcher.core.scheduling.cycle.outcome_changes import change_of, changes_of
 from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
 from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules, next_change
 from dispatcher.core.scheduling.explain.scenario import parse_scenario

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.model.clusters.nodes import HOSTNAME, LabelOperator, LabelRequirement, Node
 from dispatcher.core.model.gangs.gang import Gang, PodSet, Spread
 from dispatcher.core.model.gangs.pod_terms import PodSort, PodTerm, TermIndex
@@ -25,6 +24,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.queued_terms import QueuedTerms, followed_by
+from dispatcher.core.scheduling.cycle.outcome_changes import change_of
 from dispatcher.core.scheduling.cycle.outcomes import Outcome, Placed
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.queued.queued_gangs import QueueClassKey, QueuedGangs

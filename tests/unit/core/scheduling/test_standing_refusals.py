@@ -12,7 +12,6 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
-from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.model.gangs.gang import Gang
 from dispatcher.core.model.incremental import run
 from dispatcher.core.model.records.record import Phase, Record
@@ -26,6 +25,7 @@ from dispatcher.core.scheduling.cycle.cycle import (
     QueueOutcome,
     outcomes_of,
 )
+from dispatcher.core.scheduling.cycle.outcome_changes import change_of
 from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
 from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.fit.backfill import Backfills

@@ -10,13 +10,13 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from dispatcher.controller.scheduling.queue_cycles import changes_of
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gangs.growth import PodRef, Shrinking
 from dispatcher.core.model.records.preemption import Reason
 from dispatcher.core.model.records.record import Change, Growth, Pending, Phase
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
+from dispatcher.core.scheduling.cycle.outcome_changes import changes_of
 from dispatcher.core.scheduling.cycle.outcomes import SOME_TIME, Preempting
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
 from dispatcher.core.scheduling.explain.world import World
