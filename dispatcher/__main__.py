@@ -40,6 +40,7 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
     "cli.files.demand": ("demand",),
     "cli.files.wrap": ("wrap",),
     "cli.files.plan": ("plan",),
+    "cli.files.simulate": ("simulate",),
     "cli.files.release": ("crds",),
 }
 """The modules of `dispatcher` with commands, in the order of the help, and the names of these commands."""
@@ -56,6 +57,7 @@ PLUGIN: Final = (
     "cli.files.demand",
     "cli.files.wrap",
     "cli.files.plan",
+    "cli.files.simulate",
 )
 """The modules of `kubectl aw`, likewise."""
 

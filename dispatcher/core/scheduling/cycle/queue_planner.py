@@ -74,6 +74,16 @@ class QueuePlanner:
         """True if the last cycle left gangs to a following one, because its searches were over their budget."""
         return self._budget.has_left_out
 
+    @property
+    def is_quiet(self) -> bool:
+        """True if a cycle of the same input would have no news, up to `quiet_until`."""
+        return self._quiet is not None
+
+    @property
+    def quiet_until(self) -> datetime | None:
+        """When time alone may bring news; None if it never does, or if the last cycle was not quiet."""
+        return None if self._quiet is None else self._quiet.until
+
     def news_in_steps(
         self,
         changes: Changes,

@@ -377,12 +377,13 @@ def _running_pods(entry: Entry, cluster: str, known: Mapping[str, Resources]) ->
 
 def _pending(entries: Entry, names: set[str], forest: Forest) -> tuple[Record, ...]:
     return tuple(
-        _pending_gang(entry, position, forest)
+        read_pending(entry, position, forest)
         for position, entry in enumerate(entries.unique_elements(names), 1)
     )
 
 
-def _pending_gang(entry: Entry, position: int, forest: Forest) -> Record:
+def read_pending(entry: Entry, position: int, forest: Forest) -> Record:
+    """The record of a pending gang, which is at this position in the order of arrival. Raises `SpecError`."""
     entry.check_keys(_PENDING)
     pods = entry.child("pods")
     for each in pods.elements():

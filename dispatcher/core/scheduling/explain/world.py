@@ -278,7 +278,7 @@ class KnownSnapshots:
 
     def __init__(self) -> None:
         self.failures: dict[str, Failure] = {}
-        self._filled: dict[str, _FilledCluster] = {}
+        self._filled: dict[str, FilledCluster] = {}
         self._followed: tuple[tuple[Record, ...], FollowedTerms] = (), FOLLOWS_NONE
 
     def note(self, failures: Iterable[Failure]) -> None:
@@ -299,7 +299,7 @@ class KnownSnapshots:
     ) -> ClusterSnapshot:
         filled = self._filled.get(cluster.name)
         if filled is None:
-            filled = self._filled[cluster.name] = _FilledCluster(fit, cluster.name)
+            filled = self._filled[cluster.name] = FilledCluster(fit, cluster.name)
         snapshot = filled.snapshot(cluster, gangs, self._followed[1])
         self.note(filled.take_failures())
         return snapshot
@@ -309,11 +309,11 @@ _OTHERS: Final = "!others"
 """The pods of no gang, beside those of each gang by its name."""
 
 
-class _FilledCluster:
+class FilledCluster:
     """The ledger of one cluster with its running gangs."""
 
     def __init__(self, fit: FitMode, name: str) -> None:
-        self._ledger = CapacityLedger(fit, name)
+        self.ledger = CapacityLedger(fit, name)
         self._cluster = Cluster("")
         self._nodes: dict[str, Node] = {}
         self._gangs: dict[str, RunningGang] = {}
@@ -328,17 +328,24 @@ class _FilledCluster:
         """
         pods = self._pods_of(cluster, gangs)
         if cluster is not self._cluster:
-            self._ledger.set_pools(cluster.pools)
+            self.ledger.set_pools(cluster.pools)
             self._set_nodes({each.name: each for each in cluster.nodes})
         self._set_pods(pods)
         self._set_gangs({gang.name: gang for _, gang in gangs})
         self._cluster = cluster
-        self._ledger.follow(followed)
-        return cluster.snapshot(self._ledger.snapshot())
+        self.ledger.follow(followed)
+        return cluster.snapshot(self.ledger.snapshot())
+
+    def remove(self, gang: str) -> None:
+        """Remove a running gang with its pods."""
+        for pod in self._pods.pop(gang, ()):
+            self.ledger.remove_pod(pod.uid)
+        self._gangs.pop(gang, None)
+        self.ledger.release(gang)
 
     def take_failures(self) -> list[Failure]:
         """The exceptions about running gangs, which have no places for them; each once."""
-        return self._ledger.take_failures()
+        return self.ledger.take_failures()
 
     def _pods_of(self, cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]]) -> dict[str, list[Pod]]:
         """The pods by gang, in the same list as before for a gang that is the same."""
@@ -356,10 +363,10 @@ class _FilledCluster:
 
     def _set_nodes(self, nodes: dict[str, Node]) -> None:
         for name in self._nodes.keys() - nodes.keys():
-            self._ledger.remove_node(name)
+            self.ledger.remove_node(name)
         for name, node in nodes.items():
             if self._nodes.get(name) is not node:
-                self._ledger.set_node(node)
+                self.ledger.set_node(node)
         self._nodes = nodes
 
     def _set_pods(self, pods: dict[str, list[Pod]]) -> None:
@@ -367,19 +374,19 @@ class _FilledCluster:
             before, after = self._pods.get(whose, []), pods.get(whose, [])
             if before is not after:
                 for uid in {each.uid for each in before} - {each.uid for each in after}:
-                    self._ledger.remove_pod(uid)
+                    self.ledger.remove_pod(uid)
                 for pod in after:
-                    self._ledger.set_pod(pod)
+                    self.ledger.set_pod(pod)
         self._pods = pods
 
     def _set_gangs(self, gangs: dict[str, RunningGang]) -> None:
         for name in self._gangs.keys() - gangs.keys():
-            self._ledger.release(name)
+            self.ledger.release(name)
         for name, gang in gangs.items():
             if self._gangs.get(name) is not gang:
                 pod_sets = tuple(each.pods for each in gang.pods)
                 takes = Gang() if gang.awaits_capacity else Gang(gang.demand, pod_sets=pod_sets)
-                self._ledger.reserve(name, takes, gang.assignment, gang.charged_beyond)
+                self.ledger.reserve(name, takes, gang.assignment, gang.charged_beyond)
         self._gangs = gangs
 
 

@@ -1,0 +1,134 @@
+"""Files of simulations: a scenario of `docs/plan.md` with the keys `trace` and `policy`.
+
+Gangs of the document may state their `duration` in seconds, and those of a list in `trace.gangs` their `arrival`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dispatcher.api.document import Entry
+from dispatcher.api.selector import EVERYTHING
+from dispatcher.core.scheduling.explain.scenario import parse_scenario, read_pending
+from dispatcher.core.scheduling.explain.world import World
+from dispatcher.core.simulation.job import Job
+from dispatcher.core.simulation.simulation import Simulation
+from dispatcher.core.simulation.traces.jobs import fits_somewhere, named, read_jobs, stated
+from dispatcher.core.simulation.traces.spec import (
+    Format,
+    Limits,
+    Policy,
+    TraceSpec,
+    Where,
+    read_policy,
+    read_trace,
+)
+
+KEYS: Final = ("trace", "policy")
+_DURATION: Final = "duration"
+_ARRIVAL: Final = "arrival"
+_GANGS: Final = ("running", "pending")
+
+
+class RunFile(Struct, frozen=True):
+    """One run as its document has it: `listed` are the jobs of a list, `runs` the run times of gangs by name."""
+
+    world: World
+    trace: TraceSpec
+    policy: Policy
+    listed: tuple[Job, ...]
+    runs: Mapping[str, float]
+
+    def jobs(self, lines: Iterable[str] = ()) -> list[Job]:
+        """The jobs of the trace, of which these are the lines if it is in a file. Raises `TraceError`, `SpecError`."""
+        if self.trace.format is Format.LIST:
+            return list(self.listed)
+        return read_jobs(self.trace, self.policy, self.world, lines)
+
+    def simulation(self, jobs: Iterable[Job]) -> Simulation:
+        """The simulation of these jobs."""
+        return Simulation(self.world, list(jobs), self.runs, self.policy.removal)
+
+
+def read_run(
+    document: object, default_name: str, change: Callable[[World], World] = lambda world: world
+) -> RunFile:
+    """The run that a document describes, in the world after a `change`; raises `SpecError`, and what `change` raises.
+
+    `default_name` is the name of a run without one.
+    """
+    top = Entry(document, "").object()
+    trace, policy = read_trace(top.child("trace")), read_policy(top.child("policy"), default_name)
+    runs = {
+        gang.child("name").name(): gang.child(_DURATION).seconds().total_seconds()
+        for key in _GANGS
+        for gang in top.child(key).elements()
+        if gang.object().child(_DURATION).value is not None
+    }
+    world = parse_scenario(_scenario(top))
+    for index, gang in enumerate(world.running):
+        if gang.surplus.pods:
+            top.child("running").elements()[index].child("surplus").fail(
+                "is not simulated: a gang has no growth"
+            )
+    world = change(world)
+    world = replace(
+        world,
+        clusters=named(world.clusters),
+        policy=policy.queueing,
+        fit=policy.fit,
+        starvation_bound=policy.starvation_bound,
+    )
+    listed = tuple(_listed(top.child("trace").child("gangs"), world, policy, runs))
+    return RunFile(world, trace, policy, listed, runs)
+
+
+def _scenario(top: Entry) -> dict[str, Any]:
+    """The document as `plan` reads it."""
+    found = {key: value for key, value in top.mapping().items() if key not in KEYS}
+    for key in _GANGS:
+        if found.get(key) is not None:
+            found[key] = [_without(each, _DURATION).value for each in top.child(key).elements()]
+    return found
+
+
+def _without(entry: Entry, *keys: str) -> Entry:
+    """The entry of an object without these keys, at the same place."""
+    return replace(entry, value={key: value for key, value in entry.mapping().items() if key not in keys})
+
+
+def _listed(entries: Entry, world: World, policy: Policy, runs: Mapping[str, float]) -> Iterable[Job]:
+    names, before = set(runs), 0.0
+    names |= {each.name for each in world.pending} | {each.name for each in world.running}
+    forest, fitting = world.forest, dict[object, bool]()
+    for position, entry in enumerate(entries.unique_elements(names), 1):
+        arrival, duration = entry.child(_ARRIVAL), entry.child(_DURATION)
+        at = arrival.seconds().total_seconds()
+        if at < before:
+            arrival.fail(f"it arrives before the gang above, at {before:g} s: sort the list")
+        before = at
+        record = read_pending(_without(entry, _ARRIVAL, _DURATION), position, forest)
+        for leaf in record.leaves:
+            if leaf not in forest.places:
+                entry.child("queue").fail(f"there is no queue {leaf}")
+        if record.gang not in fitting:
+            fitting[record.gang] = fits_somewhere(record.gang, world)
+        if not fitting[record.gang]:
+            entry.fail("is larger than everything: it fits no cluster, even if it was empty")
+        length = None if duration.value is None else duration.seconds().total_seconds()
+        yield _under(policy, Job.of(record, at, length))
+
+
+def _under(policy: Policy, job: Job) -> Job:
+    """The job of a list under a policy."""
+    if policy.cluster is Where.ANY:
+        job = replace(job, requirements=replace(job.requirements, selector=EVERYTHING))
+    if policy.queue:
+        job = replace(job, leaves=(policy.queue,))
+    if policy.limits is Limits.TRUE and job.runs is not None:
+        job = replace(job, limit=stated(job.runs))
+    return job
