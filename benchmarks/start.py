@@ -76,6 +76,7 @@ COMMANDS: Final[Sequence[Sequence[str]]] = (
     ("wrap", "{file}"),
     ("web", "--help"),
     ("plan", "-f", "{scenario}"),
+    ("simulate", "--help"),
 )
 """All commands of `kubectl aw`, on the objects of `_fill`."""
 EXIT_CODES: Final[Mapping[Sequence[str], int]] = {("clusters", "remove", "nobody"): 1, _WAIT: 1}

@@ -1,4 +1,4 @@
-"""`dispatcher simulate`: traces of jobs on virtual time, decided by the cycles of the dispatcher.
+"""`dispatcher simulate` and `kubectl aw simulate`: traces on virtual time, decided by the cycles of the dispatcher.
 
 A file is a scenario as `plan` takes it, with the keys `trace` and `policy`. Each file is one run. This module reads
 them and shows progress, and `core.simulation` runs them. All files are read before the first run begins, and nothing is
@@ -57,10 +57,10 @@ EXAMPLE: Final = (
 _HELP_END: Final = "\n".join(
     (
         examples(
-            "dispatcher simulate fifo.yaml",
-            "dispatcher simulate -f fifo.yaml -f backfill.yaml",
-            "dispatcher simulate week.yaml --if east/nodes+8:like=node-0 --scale-arrivals 1.3",
-            "dispatcher simulate hub.yaml separate.yaml -o json | jq '.runs[].wait.mean'",
+            "kubectl aw simulate fifo.yaml",
+            "kubectl aw simulate -f fifo.yaml -f backfill.yaml",
+            "kubectl aw simulate week.yaml --if east/nodes+8:like=node-0 --scale-arrivals 1.3",
+            "kubectl aw simulate hub.yaml separate.yaml -o json | jq '.runs[].wait.mean'",
         ),
         paragraph("A file", *EXAMPLE),
         exit_codes(

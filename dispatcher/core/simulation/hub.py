@@ -18,6 +18,7 @@ from dispatcher.core.lifecycle import run_changes
 from dispatcher.core.lifecycle.removal import removed
 from dispatcher.core.model import incremental
 from dispatcher.core.model.records.record import Phase, Record
+from dispatcher.core.queues.queue import StopPolicy
 from dispatcher.core.scheduling.capacity.pods_there import FOLLOWS_NONE
 from dispatcher.core.scheduling.cycle.cycle import Drained
 from dispatcher.core.scheduling.cycle.news import outcome_of
@@ -94,6 +95,8 @@ class Hub:
         self._records: dict[str, Record] = {}
         self._queue = PendingQueue()
         self._forest = world.forest
+        places = self._forest.places.values()
+        self._has_drains = any(each.stop_policy is StopPolicy.HOLD_AND_DRAIN for each in places)
         rules = QueueRules(self._forest, world.namespaces, world.usage)
         self._rules = rules.selected
         bounds = Bounds(world.reservation_bound, world.starvation_bound)
@@ -105,9 +108,9 @@ class Hub:
         self._planned_at: datetime | None = None
 
     @property
-    def has_queued(self) -> bool:
-        """True if a gang is queued."""
-        return next(iter(self._queue), None) is not None
+    def has_work(self) -> bool:
+        """True if a cycle may decide something: a gang is queued, or a queue is drained."""
+        return self._has_drains or next(iter(self._queue), None) is not None
 
     @property
     def is_quiet(self) -> bool:

@@ -196,13 +196,13 @@ class Simulation:
     def _run_cycles(self, now: datetime) -> bool:
         """Run cycles until none is due; true if one of them dispatched or preempted a gang."""
         has_moved = False
-        while True:
+        while self._hub.has_work:
             cycle = self._hub.cycle(now)
             self._note(cycle, now)
             has_moved |= bool(cycle.dispatched or cycle.leaving)
             if not cycle.is_next_due:
                 break
-        if not self._hub.has_queued:
+        if not self._hub.has_work:
             self._wake = None
         elif self._hub.is_quiet:
             self._wake = self._hub.quiet_until

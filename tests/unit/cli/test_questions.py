@@ -28,6 +28,7 @@ ALL_COMMANDS = [
     "demand",
     "wrap",
     "plan",
+    "simulate",
 ]
 PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"

@@ -150,6 +150,7 @@ def test_help_imports_none_of_them() -> None:
     [
         ["--help"],
         ["plan", "-f", "/dev/null"],
+        ["simulate", "-f", "/dev/null"],
         ["demand", "-f", "/dev/null"],
         ["running", "-A", "--kubeconfig", "/dev/null"],
         ["nodes", "--kubeconfig", "/dev/null"],

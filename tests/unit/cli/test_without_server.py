@@ -117,6 +117,7 @@ def test_demand_needs_no_server_at_all(tmp_path: Path) -> None:
     ("words", "package"),
     [
         (["plan", "-f", SCENARIO], "numpy"),
+        (["simulate", "-f", SCENARIO], "numpy"),
         (["explain", "train", "--if-gone", "other", "--database-url", NOWHERE], "numpy"),
         (["run", "--database-url", NOWHERE], "pydantic"),
         (["migrate", "--database-url", NOWHERE], "alembic"),

@@ -76,8 +76,8 @@ def swf(lines: Iterable[str], _spec: TraceSpec) -> Iterator[Stated]:
             row.seconds("submit time"),
             runs,
             _whole(row, processors),
-            cluster=row.text("partition"),
-            queue=row.text("queue"),
+            cluster=_name(row, "partition"),
+            queue=_name(row, "queue"),
             limit=int(_known(row, "requested time") or 0),
         )
 
@@ -110,6 +110,11 @@ def _known(row: Row, column: str) -> float | None:
     """A number of at least 0; None if it is -1, which says that the trace does not know it."""
     found = row.number(column)
     return None if found == _UNKNOWN else row.seconds(column)
+
+
+def _name(row: Row, column: str) -> str:
+    """A number that names something; empty if the trace does not know it."""
+    return "" if _known(row, column) is None else row.text(column)
 
 
 def _whole(row: Row, number: float) -> int:

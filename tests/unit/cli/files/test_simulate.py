@@ -1,0 +1,106 @@
+"""`dispatcher simulate`: the answers on small traces, and how wrong input is refused.
+
+The golden documents are in `tests/golden/simulations`: `dispatcher simulate NAME.yaml -o json` writes each.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dispatcher.cli.files.simulate import EXAMPLE, INTERRUPTED
+from dispatcher.core.simulation.simulation import Simulation
+from tests.commands import Ran, Run, runner
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "simulations"
+NAMES = sorted(each.stem for each in GOLDEN.glob("*.yaml"))
+EXAMPLE_TEXT = "\n".join(EXAMPLE)
+
+
+@pytest.fixture
+def simulate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `dispatcher simulate …`."""
+    return runner(monkeypatch, capsys, "simulate")
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_answer_is_that_of_the_golden_document(simulate: Run, name: str) -> None:
+    ran = await simulate(str(GOLDEN / f"{name}.yaml"), "-o", "json")
+    assert (ran.code, ran.err) == (0, "")
+    assert json.loads(ran.out) == json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
+
+
+async def test_runs_of_several_files_are_side_by_side(simulate: Run) -> None:
+    ran = await simulate("-f", str(GOLDEN / "hub.yaml"), "-f", str(GOLDEN / "separate.yaml"))
+    assert ran == Ran(0, (GOLDEN / "hub-separate.txt").read_text(encoding="utf-8"))
+
+
+async def test_example_of_the_help_runs(simulate: Run) -> None:
+    ran = await simulate("-", "-o", "yaml", stdin=EXAMPLE_TEXT)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("runs:\n- name: fifo\n  gangs: 3\n  left: 0\n  wait:\n    mean: 2550.0\n")
+
+
+async def test_changes_of_the_command_line_count(simulate: Run) -> None:
+    ran = await simulate("-", "-o", "json", "--if", "nodes+2:like=node-0", stdin=EXAMPLE_TEXT)
+    assert json.loads(ran.out)["runs"][0]["wait"]["mean"] == 0.0
+    ran = await simulate("-", "-o", "json", "--scale-arrivals", "2", stdin=EXAMPLE_TEXT)
+    assert json.loads(ran.out)["runs"][0]["wait"]["p50"] == 3570.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--if", "nodes-1"], "'nodes-1' is no change: write [CLUSTER/]nodes+COUNT"),
+        (["--without-cluster", "west"], "there is no cluster 'west': the clusters are east"),
+        (["--scale-arrivals", "0"], "0 is too small: the least is 0.001"),
+    ],
+    ids=lambda each: each[0] if isinstance(each, list) else "",
+)
+async def test_wrong_change_is_refused(simulate: Run, arguments: list[str], problem: str) -> None:
+    ran = await simulate("-", *arguments, stdin=EXAMPLE_TEXT)
+    assert (ran.code, ran.out) == (2, "")
+    assert problem in ran.err
+
+
+async def test_wrong_line_of_a_trace_is_named_and_nothing_is_printed(simulate: Run, tmp_path: Path) -> None:
+    right, wrong = GOLDEN / "hub.yaml", tmp_path / "wrong.yaml"
+    wrong.write_text(right.read_text(encoding="utf-8").replace("name: hub", "name: wrong"))
+    cut = (GOLDEN / "philly.csv").read_text(encoding="utf-8")[:-60]
+    (tmp_path / "philly.csv").write_text(cut)
+    ran = await simulate(str(right), str(wrong))
+    assert (ran.code, ran.out) == (2, "")
+    line = cut.count("\n") + 1
+    problem = f"line {line}: has 3 fields, and the first line 5: is the file truncated?"
+    assert ran.err == f"dispatcher: {tmp_path / 'philly.csv'}: {problem}\n"
+
+
+async def test_two_runs_have_two_names(simulate: Run) -> None:
+    ran = await simulate(str(GOLDEN / "hub.yaml"), str(GOLDEN / "hub.yaml"))
+    assert (ran.code, ran.out) == (2, "")
+    assert "policy.name: another file has a run with the name hub, too" in ran.err
+
+
+async def test_missing_trace_is_refused(simulate: Run) -> None:
+    ran = await simulate("-", stdin="clusters: [{name: a}]\ntrace: {format: swf, file: nothing.swf}")
+    assert (ran.code, ran.out) == (2, "")
+    assert "no node has cpu" in ran.err or "nothing.swf: No such file or directory" in ran.err
+
+
+async def test_interrupted_run_prints_what_is_done(simulate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    advance = Simulation.advance
+
+    def interrupted(simulation: Simulation) -> bool:
+        if simulation.arrived == 2:
+            raise KeyboardInterrupt
+        return advance(simulation)
+
+    monkeypatch.setattr(Simulation, "advance", interrupted)
+    ran = await simulate("-", "-o", "json", stdin=EXAMPLE_TEXT)
+    assert ran.code == INTERRUPTED
+    assert ran.err == "interrupted: 2 of 3 gangs of fifo had arrived, and the measures are of these\n"
+    assert [(each["name"], each["gangs"], each["left"]) for each in json.loads(ran.out)["runs"]] == [
+        ("fifo", 2, 1)
+    ]
