@@ -6,16 +6,19 @@ The golden documents are in `tests/golden/simulations`: `dispatcher simulate NAM
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from dispatcher.cli.files.simulate import EXAMPLE, INTERRUPTED
 from dispatcher.core.simulation.simulation import Simulation
+from dispatcher.core.simulation.traces.spec import POLICY, TRACE
 from tests.commands import Ran, Run, runner
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "simulations"
 NAMES = sorted(each.stem for each in GOLDEN.glob("*.yaml"))
+PAGE = (Path(__file__).parents[4] / "docs" / "simulation.md").read_text(encoding="utf-8")
 EXAMPLE_TEXT = "\n".join(EXAMPLE)
 
 
@@ -41,6 +44,21 @@ async def test_example_of_the_help_runs(simulate: Run) -> None:
     ran = await simulate("-", "-o", "yaml", stdin=EXAMPLE_TEXT)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("runs:\n- name: fifo\n  gangs: 3\n  left: 0\n  wait:\n    mean: 2550.0\n")
+
+
+async def test_answer_on_the_page_is_that_of_its_files(simulate: Run, tmp_path: Path) -> None:
+    written, answer = (re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)[0] for kind in ("yaml", "text"))
+    (tmp_path / "fifo.yaml").write_text(written)
+    other = written.replace("fifo, queueing: StrictFIFO", "best-effort")
+    (tmp_path / "best-effort.yaml").write_text(other)
+    assert other != written
+    ran = await simulate(str(tmp_path / "fifo.yaml"), str(tmp_path / "best-effort.yaml"))
+    assert ran == Ran(0, answer)
+
+
+def test_page_names_every_key() -> None:
+    for key in (*TRACE, *POLICY):
+        assert re.search(rf"^\| .*`{key}`.* \|", PAGE, re.MULTILINE), key
 
 
 async def test_changes_of_the_command_line_count(simulate: Run) -> None:
