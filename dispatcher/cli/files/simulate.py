@@ -94,6 +94,13 @@ class Output(StrEnum):
     "untaint:NODE. Repeatable.",
 )
 @click.option(
+    "quotas",
+    "--quota",
+    multiple=True,
+    metavar="QUOTA",
+    help="Simulate as if a queue had this nominal quota: QUEUE:cpu=8,nvidia.com/gpu=4. Repeatable.",
+)
+@click.option(
     "without",
     "--without-cluster",
     multiple=True,
@@ -111,6 +118,7 @@ def simulate(
     files: Sequence[str],
     output: Output | None,
     changes: Sequence[str],
+    quotas: Sequence[str],
     without: Sequence[str],
     scale_arrivals: float,
 ) -> None:
@@ -132,7 +140,7 @@ def simulate(
     from dispatcher.cli.files.documents import read_files
     from dispatcher.cli.files.simulate_report import SimulationReport
 
-    change = partial(_changed, changes=changes, without=without)
+    change = partial(_changed, changes=changes, quotas=quotas, without=without)
     simulations: list[tuple[str, Simulation]] = []
     for file in read_files(files):
         run = _read(file, change)
@@ -168,16 +176,18 @@ def _refused(file: File, problem: str) -> Exception:
     return refused(file.name, problem)
 
 
-def _changed(world: World, changes: Sequence[str], without: Sequence[str]) -> World:
+def _changed(world: World, changes: Sequence[str], quotas: Sequence[str], without: Sequence[str]) -> World:
     """The world after the changes of the command line. Raises `ChangeError`."""
     from dispatcher.core.scheduling.explain.repair import apply
-    from dispatcher.core.scheduling.explain.what_if import check_cluster, parse_change
+    from dispatcher.core.scheduling.explain.what_if import check_cluster, parse_change, with_quota
 
     for cluster in without:
         check_cluster(world, cluster)
         world = world.without_cluster(cluster)
     for index, written in enumerate(changes):
         world = apply(world, parse_change(written, world), f"added-{index}")
+    for written in quotas:
+        world = with_quota(written, world)
     return world
 
 
@@ -222,7 +232,7 @@ def _run_all(simulations: Sequence[tuple[str, Simulation]]) -> tuple[list[Run], 
 
 
 def _run(name: str, simulation: Simulation) -> bool:
-    """Run one simulation; False if Ctrl-C ended it, between two moments."""
+    """Run one simulation; False if Ctrl-C ended it."""
     with _progress(name, simulation) as show:
         try:
             while simulation.advance():

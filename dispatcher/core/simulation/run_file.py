@@ -18,6 +18,7 @@ from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.simulation.job import Job
 from dispatcher.core.simulation.simulation import Simulation
 from dispatcher.core.simulation.traces.jobs import fits_somewhere, named, read_jobs, stated
+from dispatcher.core.simulation.traces.rows import TraceError
 from dispatcher.core.simulation.traces.spec import (
     Format,
     Limits,
@@ -47,7 +48,12 @@ class RunFile(Struct, frozen=True):
         """The jobs of the trace, of which these are the lines if it is in a file. Raises `TraceError`, `SpecError`."""
         if self.trace.format is Format.LIST:
             return list(self.listed)
-        return read_jobs(self.trace, self.policy, self.world, lines)
+        jobs = read_jobs(self.trace, self.policy, self.world, lines)
+        names = _names(self.world)
+        for job in jobs if names else ():
+            if job.name in names:
+                raise TraceError(job.line, f"a gang of the file has the name {job.name}, as this job")
+        return jobs
 
     def simulation(self, jobs: Iterable[Job]) -> Simulation:
         """The simulation of these jobs."""
@@ -83,7 +89,7 @@ def read_run(
         fit=policy.fit,
         starvation_bound=policy.starvation_bound,
     )
-    listed = tuple(_listed(top.child("trace").child("gangs"), world, policy, runs))
+    listed = tuple(_listed(top.child("trace").child("gangs"), world, policy))
     return RunFile(world, trace, policy, listed, runs)
 
 
@@ -101,9 +107,8 @@ def _without(entry: Entry, *keys: str) -> Entry:
     return replace(entry, value={key: value for key, value in entry.mapping().items() if key not in keys})
 
 
-def _listed(entries: Entry, world: World, policy: Policy, runs: Mapping[str, float]) -> Iterable[Job]:
-    names, before = set(runs), 0.0
-    names |= {each.name for each in world.pending} | {each.name for each in world.running}
+def _listed(entries: Entry, world: World, policy: Policy) -> Iterable[Job]:
+    names, before = _names(world), 0.0
     forest, fitting = world.forest, dict[object, bool]()
     for position, entry in enumerate(entries.unique_elements(names), 1):
         arrival, duration = entry.child(_ARRIVAL), entry.child(_DURATION)
@@ -121,6 +126,11 @@ def _listed(entries: Entry, world: World, policy: Policy, runs: Mapping[str, flo
             entry.fail("is larger than everything: it fits no cluster, even if it was empty")
         length = None if duration.value is None else duration.seconds().total_seconds()
         yield _under(policy, Job.of(record, at, length))
+
+
+def _names(world: World) -> set[str]:
+    """The names of the gangs of a world."""
+    return {each.name for each in world.pending} | {each.name for each in world.running}
 
 
 def _under(policy: Policy, job: Job) -> Job:

@@ -1,4 +1,4 @@
-"""Changes of a world as people write them: `nodes+2:cpu=8`, `east/nodes+1:like=n3`, `untaint:n3,n4`."""
+"""Changes of a world as people write them: `nodes+2:cpu=8`, `east/nodes+1:like=n3`, `untaint:n3,n4`, `vision:cpu=8`."""
 
 from __future__ import annotations
 
@@ -64,6 +64,33 @@ _CHANGE: Final = re.compile(
 def check_cluster(world: World, name: str) -> None:
     """Raises `ChangeError` unless the world has a cluster of this name."""
     _cluster(world, name, "")
+
+
+def with_quota(written: str, world: World) -> World:
+    """The world in which queues have the nominal quotas of a text such as `vision:cpu=8,nvidia.com/gpu=4`.
+
+    A queue keeps its quotas of other resources. Raises `ChangeError`, also for a resource of which the queue has none.
+    """
+    name, colon, pairs = written.partition(":")
+    if not colon:
+        raise ChangeError(f"{_shown(written)} is no quota: write QUEUE:RESOURCE=AMOUNT,…")
+    queue = next((each for each in world.queues or () if each.name == name), None)
+    if queue is None:
+        known = ", ".join(each.name for each in world.queues or ())
+        raise ChangeError(
+            f"there is no queue {_shown(name)}: {f'the queues are {known}' if known else 'none is declared'}"
+        )
+    amounts = _amounts(written, pairs.split(","))
+    for resource in _resources(pairs):
+        if resource not in queue.resources:
+            raise ChangeError(f"{_shown(written)}: queue {name} has no quota of {resource}")
+        more = amounts[resource] - queue.resources[resource].nominal
+        world = world.with_quota(name, resource, more)
+    return world
+
+
+def _resources(pairs: str) -> list[str]:
+    return [each.partition("=")[0] for each in pairs.split(",")]
 
 
 def _amounts(written: str, pairs: list[str]) -> Resources:

@@ -51,6 +51,8 @@ def read_jobs(spec: TraceSpec, policy: Policy, world: World, lines: Iterable[str
     """The jobs of a trace file in the order of arrival, the first at 0. Raises `TraceError` and `SpecError`."""
     maker = _Maker.of(spec, policy, world)
     jobs = [job for each in READERS[spec.format](lines, spec) if (job := maker.job(each)) is not None]
+    if not jobs:
+        raise SpecError("trace", "takes no job of the file: look at from, until and clusters")
     if len(jobs) > MOST_JOBS:
         raise TraceError(jobs[MOST_JOBS].line, f"there are more than {MOST_JOBS} jobs")
     if spec.is_to_sort or spec.format in UNSORTED:
@@ -62,8 +64,7 @@ def read_jobs(spec: TraceSpec, policy: Policy, world: World, lines: Iterable[str
                 f"it arrives at {after.at:g} s, before the job in line {before.line} at {before.at:g} s: "
                 "sort the file, or set sort: true",
             )
-    first = jobs[0].at if jobs else 0.0
-    return [replace(each, at=each.at - first) for each in jobs]
+    return [replace(each, at=each.at - jobs[0].at) for each in jobs]
 
 
 class _Maker(Struct):

@@ -68,11 +68,22 @@ async def test_changes_of_the_command_line_count(simulate: Run) -> None:
     assert json.loads(ran.out)["runs"][0]["wait"]["p50"] == 3570.0
 
 
+async def test_quota_of_the_command_line_counts(simulate: Run) -> None:
+    """The queue that borrows has quota of its own then, so nothing is preempted."""
+    file, quota = str(GOLDEN / "quota.yaml"), "speech:nvidia.com/gpu=8"
+    before, after = (
+        json.loads((await simulate(file, *more, "-o", "json")).out) for more in ([], ["--quota", quota])
+    )
+    assert [each["runs"][0]["preemptions"] for each in (before, after)] == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         (["--if", "nodes-1"], "'nodes-1' is no change: write [CLUSTER/]nodes+COUNT"),
         (["--without-cluster", "west"], "there is no cluster 'west': the clusters are east"),
+        (["--quota", "vision"], "'vision' is no quota: write QUEUE:RESOURCE=AMOUNT"),
+        (["--quota", "vision:cpu=8"], "there is no queue 'vision': none is declared"),
         (["--scale-arrivals", "0"], "0 is too small: the least is 0.001"),
     ],
     ids=lambda each: each[0] if isinstance(each, list) else "",

@@ -17,7 +17,7 @@ from dispatcher.core.model.quantity import ALLOWED
 from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.queues.queue import Queue, QueueingStrategy, Quota
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, NotEvaluated, Placed, Waiting
 from dispatcher.core.scheduling.explain.repair import AddNodes, RemoveTaints, Repair
 from dispatcher.core.scheduling.explain.what_if import (
@@ -26,6 +26,7 @@ from dispatcher.core.scheduling.explain.what_if import (
     ChangeError,
     check_cluster,
     parse_change,
+    with_quota,
 )
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.scheduling.explain.world_facts import Cluster, NoNode, RunningGang, RunningPods
@@ -337,3 +338,27 @@ def test_edits_return_another_world() -> None:
     assert decisions(world.without_gangs({"r"})) == [("p", "east")]
     assert decisions(world.without_taints("east", {"t"})) == [("p", "east")]
     assert [node.taints for node in world.clusters[0].nodes] == [(), (GPUS,)]
+
+
+def test_nominal_quotas_of_a_queue_are_set() -> None:
+    queue = Queue("vision", resources={"cpu": Quota(8000, lending_limit=3000), "nvidia.com/gpu": Quota(4)})
+    found = with_quota("vision:cpu=4", replace(ONE, queues=(Queue("speech"), queue)))
+    changed = replace(queue, resources={"cpu": Quota(4000, lending_limit=3000), "nvidia.com/gpu": Quota(4)})
+    assert found.queues == (Queue("speech"), changed)
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ("vision", "'vision' is no quota: write QUEUE:RESOURCE=AMOUNT"),
+        ("speech:cpu=1", "there is no queue 'speech': the queues are vision"),
+        ("vision:memory=1", "'vision:memory=1': queue vision has no quota of memory"),
+        ("vision:cpu", "'vision:cpu': write each resource once, such as cpu=8"),
+        ("vision:cpu=x", "'vision:cpu=x': 'x' is not a quantity"),
+    ],
+)
+def test_wrong_quota_is_refused(written: str, problem: str) -> None:
+    world = replace(ONE, queues=(Queue("vision", resources={"cpu": Quota(8000)}),))
+    with pytest.raises(ChangeError) as caught:
+        with_quota(written, world)
+    assert str(caught.value).startswith(problem)
