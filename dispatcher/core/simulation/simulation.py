@@ -75,6 +75,7 @@ class Simulation:
         begun = SOME_TIME if is_under_way else moment(jobs[0].at)
         self._measures = Measures(resource, capacity, begun)
         self._arrived = 0
+        self._first_position = len(world.pending) + 1
         self._orders = 0
         self._ends: list[_End] = []
         self._removals: list[_Removal] = []
@@ -145,17 +146,13 @@ class Simulation:
 
     def _next(self) -> datetime | None:
         """The next moment; None if nothing is left that may happen."""
-        times = [self._wake, self._hub.next_eligible()]
-        if self._arrived < len(self._jobs):
-            times.append(moment(self._jobs[self._arrived].at))
-        times += [each[0].at for each in (self._ends, self._removals) if each]
-        if (
-            self._idle >= MOST_IDLE
-            and self._arrived == len(self._jobs)
-            and not (self._ends or self._removals)
-        ):
+        times = [moment(each.at) for each in self._jobs[self._arrived : self._arrived + 1]]
+        times += [each.at for each in self._ends[:1]]
+        times += [each.at for each in self._removals[:1]]
+        if not times and self._idle >= MOST_IDLE:
             return None
-        return min((each for each in times if each is not None), default=None)
+        waking = self._wake, self._hub.next_eligible()
+        return min([*times, *(each for each in waking if each is not None)], default=None)
 
     def _take_ends(self, now: datetime) -> bool:
         has_ended = False
@@ -184,8 +181,8 @@ class Simulation:
         has_arrived = False
         while self._arrived < len(self._jobs) and moment(self._jobs[self._arrived].at) <= now:
             job = self._jobs[self._arrived]
+            record = job.record(self._first_position + self._arrived)
             self._arrived += 1
-            record = job.record(self._arrived)
             if job.runs is not None:
                 self._runs[record.uid] = job.runs
             self._hub.put(record)

@@ -8,16 +8,16 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from msgspec import Struct
 
 from dispatcher.api.spec_errors import quoted
 from dispatcher.core.simulation.job import LONGEST
 
-MOST_JOBS = 5_000_000
+MOST_JOBS: Final = 5_000_000
 """Jobs of one trace."""
-MOST_DEVICES = 10**6
+MOST_DEVICES: Final = 10**6
 """Devices of one job."""
 
 
