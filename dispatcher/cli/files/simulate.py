@@ -149,7 +149,7 @@ def simulate(
             raise _refused(file, problem)
         jobs = [each.sooner(scale_arrivals) for each in _jobs(file, run)]
         simulations.append((run.policy.name, run.simulation(jobs)))
-    runs, is_interrupted = _run_all(simulations)
+    runs, is_interrupted = run_all(simulations)
     report = SimulationReport(runs)
     say(report.as_text(terminal_width()) if output is None else shown_as(report.as_document(), output))
     if is_interrupted:
@@ -216,7 +216,7 @@ def _jobs(file: File, run: RunFile) -> list[Job]:
 # --- the runs ------------------------------------------------------------------------------------------------
 
 
-def _run_all(simulations: Sequence[tuple[str, Simulation]]) -> tuple[list[Run], bool]:
+def run_all(simulations: Sequence[tuple[str, Simulation]]) -> tuple[list[Run], bool]:
     """Run the simulations, and return what each came to; with Ctrl-C up to there, and True."""
     from dispatcher.cli.files.simulate_report import Run
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct, field
 
@@ -27,6 +27,7 @@ MICROSECOND: Final = timedelta(microseconds=1)
 MICROSECONDS: Final = 10**6
 HOUR: Final = 3600 * MICROSECONDS
 MOST_SIZES: Final = 40
+Key = TypeVar("Key", str, int)
 _BOUNDS: Final = tuple(2**power for power in range(MOST_SIZES))
 
 
@@ -196,16 +197,11 @@ class Measures(Struct):
         if self._ended is not None:
             last, used = self._ended, self._used_by_end
         span = (last - self.begun) // MICROSECOND
-        queues = sorted({each.queue for each in gangs})
-        sizes = sorted({self._size(each) for each in gangs})
         is_used = bool(self.capacity and span)
         return Measured(
             all=_part(gangs),
-            by_queue={name: _part(each for each in gangs if each.queue == name) for name in queues},
-            by_size={
-                _size_in_words(size): _part(each for each in gangs if self._size(each) == size)
-                for size in sizes
-            },
+            by_queue=dict(_parts(gangs, lambda each: each.queue)),
+            by_size={_size_in_words(size): part for size, part in _parts(gangs, self._size)},
             utilisation=_share(used, self.capacity * span) if is_used else None,
             makespan=_seconds(span),
             preemptions=self._preemptions,
@@ -221,10 +217,17 @@ class Measures(Struct):
         return amount / MILLI if self.resource == CPU else amount
 
 
-def _part(gangs: Iterable[_Gang]) -> Part:
-    found = list(gangs)
-    started = [each.waited for each in found if each.has_started]
-    return Part(len(found), len(found) - len(started), Waits.of(started))
+def _parts(gangs: Iterable[_Gang], of: Callable[[_Gang], Key]) -> Iterator[tuple[Key, Part]]:
+    """The gangs in parts, by a property, in its order."""
+    found: dict[Key, list[_Gang]] = {}
+    for each in gangs:
+        found.setdefault(of(each), []).append(each)
+    return ((key, _part(found[key])) for key in sorted(found))
+
+
+def _part(gangs: Sequence[_Gang]) -> Part:
+    started = [each.waited for each in gangs if each.has_started]
+    return Part(len(gangs), len(gangs) - len(started), Waits.of(started))
 
 
 def _size_in_words(size: int) -> str:

@@ -10,8 +10,10 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
-from dispatcher.cli.files.simulate import EXAMPLE, INTERRUPTED
+from dispatcher.cli.files.simulate import EXAMPLE, run_all
+from dispatcher.core.simulation.run_file import read_run
 from dispatcher.core.simulation.simulation import Simulation
 from dispatcher.core.simulation.traces.spec import POLICY, TRACE
 from tests.commands import Ran, Run, runner
@@ -118,18 +120,22 @@ async def test_missing_trace_is_refused(simulate: Run) -> None:
     assert ran.err == "dispatcher: nothing.swf: No such file or directory\n"
 
 
-async def test_interrupted_run_prints_what_is_done(simulate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    advance = Simulation.advance
+class Interrupted(Simulation):
+    """A simulation that ends by Ctrl-C when two gangs have arrived."""
 
-    def interrupted(simulation: Simulation) -> bool:
-        if simulation.arrived == 2:
+    def advance(self) -> bool:
+        """Move on, up to there."""
+        if self.arrived == 2:
             raise KeyboardInterrupt
-        return advance(simulation)
+        return super().advance()
 
-    monkeypatch.setattr(Simulation, "advance", interrupted)
-    ran = await simulate("-", "-o", "json", stdin=EXAMPLE_TEXT)
-    assert ran.code == INTERRUPTED
-    assert ran.err == "interrupted: 2 of 3 gangs of fifo had arrived, and the measures are of these\n"
-    assert [(each["name"], each["gangs"], each["left"]) for each in json.loads(ran.out)["runs"]] == [
-        ("fifo", 2, 1)
-    ]
+
+def test_interrupted_run_has_what_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    run = read_run(yaml.safe_load(EXAMPLE_TEXT), "fifo")
+    runs, is_interrupted = run_all(
+        [("cut", Interrupted(run.world, run.jobs())), ("next", run.simulation(run.jobs()))]
+    )
+    assert is_interrupted
+    assert [(each.name, each.measured.all.gangs, each.measured.all.left) for each in runs] == [("cut", 2, 1)]
+    said = "interrupted: 2 of 3 gangs of cut had arrived, and the measures are of these\n"
+    assert capsys.readouterr() == ("", said)
