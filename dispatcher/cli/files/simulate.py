@@ -51,7 +51,7 @@ EXAMPLE: Final = (
     "  format: list                                 # or philly, muri, swf, with file: jobs.csv",
     "  gangs:",
     "  - {name: a, arrival: 0, duration: 3600, pods: [{count: 2, requests: {nvidia.com/gpu: 4}}]}",
-    "  - {name: b, arrival: 60, duration: 600, priority: 5, pods: [{requests: {nvidia.com/gpu: 8}}]}",
+    "  - {name: b, arrival: 60, duration: 600, priority: 5, pods: [{count: 2, requests: {nvidia.com/gpu: 8}}]}",
     "  - {name: c, arrival: 90, duration: 600, pods: [{requests: {nvidia.com/gpu: 1}}]}",
 )
 _HELP_END: Final = "\n".join(

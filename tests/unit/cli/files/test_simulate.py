@@ -73,9 +73,8 @@ async def test_changes_of_the_command_line_count(simulate: Run) -> None:
 async def test_quota_of_the_command_line_counts(simulate: Run) -> None:
     """The queue that borrows has quota of its own then, so nothing is preempted."""
     file, quota = str(GOLDEN / "quota.yaml"), "speech:nvidia.com/gpu=8"
-    before, after = (
-        json.loads((await simulate(file, *more, "-o", "json")).out) for more in ([], ["--quota", quota])
-    )
+    before = json.loads((await simulate(file, "-o", "json")).out)
+    after = json.loads((await simulate(file, "--quota", quota, "-o", "json")).out)
     assert [each["runs"][0]["preemptions"] for each in (before, after)] == [1, 0]
 
 

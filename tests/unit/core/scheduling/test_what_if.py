@@ -354,7 +354,7 @@ def test_nominal_quotas_of_a_queue_are_set() -> None:
         ("speech:cpu=1", "there is no queue 'speech': the queues are vision"),
         ("vision:memory=1", "'vision:memory=1': queue vision has no quota of memory"),
         ("vision:cpu", "'vision:cpu': write each resource once, such as cpu=8"),
-        ("vision:cpu=x", "'vision:cpu=x': 'x' is not a quantity"),
+        ("vision:cpu=x", "'vision:cpu=x': cpu: 'x' is not a quantity"),
     ],
 )
 def test_wrong_quota_is_refused(written: str, problem: str) -> None:
