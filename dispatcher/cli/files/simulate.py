@@ -122,9 +122,9 @@ def simulate(
     without: Sequence[str],
     scale_arrivals: float,
 ) -> None:
-    """Run traces of jobs on virtual time, and compare policies by their waits.
+    """Run traces of jobs on virtual time.
 
-    Each file is one run: a scenario as plan takes it, with clusters, queues, running and pending gangs, and two keys
+    Each file is one run, so that policies can be compared: a scenario as plan takes it, with clusters, queues, running and pending gangs, and two keys
     more. The trace has the gangs that arrive, with the seconds that each one runs: as a list in the file, or as a file
     of its own in the format of Philly, of Muri, or of the Standard Workload Format. The policy has what differs between
     the files that are compared: a name, whether gangs may go to any cluster or only to that of the trace, and settings.
