@@ -124,10 +124,11 @@ def simulate(
 ) -> None:
     """Run traces of jobs on virtual time.
 
-    Each file is one run, so that policies can be compared: a scenario as plan takes it, with clusters, queues, running and pending gangs, and two keys
-    more. The trace has the gangs that arrive, with the seconds that each one runs: as a list in the file, or as a file
-    of its own in the format of Philly, of Muri, or of the Standard Workload Format. The policy has what differs between
-    the files that are compared: a name, whether gangs may go to any cluster or only to that of the trace, and settings.
+    Each file is one run, so that policies can be compared: a scenario as plan takes it, with clusters, queues, running
+    and pending gangs, and two keys more. The trace has the gangs that arrive, with the seconds that each one runs: as a
+    list in the file, or as a file of its own in the format of Philly, of Muri, or of the Standard Workload Format. The
+    policy has what differs between the files that are compared: a name, whether gangs may go to any cluster or only to
+    that of the trace, and settings.
 
     The cycles are those of the dispatcher: the same order, quota, fit, preemption and reservations decide. A preempted
     gang begins anew. No cluster and no database is asked, and nothing is written. The same files give the same answer
