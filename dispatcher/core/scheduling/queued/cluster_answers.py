@@ -12,7 +12,7 @@ from operator import is_
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dispatcher.core.model.gangs.gang import Assignment
+from dispatcher.core.model.gangs.gang import Assignment, Gang
 from dispatcher.core.model.records.pending_reasons import CLASS_MISSING, NOT_SELECTED, RESERVED
 from dispatcher.core.model.records.requirements import ClusterRequirements, Rejection
 from dispatcher.core.queues.forest import Forest
@@ -135,11 +135,13 @@ class ClusterAnswers:
 
     def fit(self, gang: PendingGang, room: ClusterRoom, answers: Answers) -> Assignment | ClusterShortfall:
         """The places of a gang now that are also free later, or why it has none."""
-        state, short = answers.now.get(room.name, (None, None))
-        if state is room.state and short is not None:
-            return short
+        state, known = answers.now.get(room.name, (None, None))
+        if state is room.state and known is not None:
+            return known
         found = requested(gang) or room.fit(gang.record.gang)
         if isinstance(found, Assignment):
+            if gang.asked is None and _has_lasting_places(gang.record.gang):
+                answers.now[room.name] = room.state, found
             return found
         short = _shortfall(gang, room, found)
         answers.now[room.name] = room.state, short
@@ -151,6 +153,8 @@ class ClusterAnswers:
             return None
         now = answers.now.get(room.name)
         is_short = room.is_one and now is not None and now[0] is room.state
+        if is_short and now is not None and isinstance(now[1], Assignment):
+            return now[1]
         found = None if is_short else requested(gang) or room.fit_later(gang.record.gang)
         if isinstance(found, Assignment):
             return found
@@ -176,6 +180,11 @@ class ClusterAnswers:
         states, refused = answers.refused
         is_same = all(map(is_, states, (room.state for room in self._rooms.values())))
         return refused if is_same and len(states) == len(self._rooms) else None
+
+
+def _has_lasting_places(gang: Gang) -> bool:
+    """True if gangs alike have the same places in the same room; the steps of a search are counted each time."""
+    return not (gang.may_need_search or any(each.depends_on_others for each in gang.pod_sets))
 
 
 def requested(gang: PendingGang) -> Assignment | None:

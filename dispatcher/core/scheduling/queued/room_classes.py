@@ -11,12 +11,12 @@ snapshots by equal changes: a room that a cycle keeps or promises as the last on
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, field
 
 from dispatcher.api.selector import Selector
-from dispatcher.core.model.gangs.gang import Gang
+from dispatcher.core.model.gangs.gang import Assignment, Gang
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.records.record import Shape
 from dispatcher.core.model.records.requirements import Rejection
@@ -26,6 +26,9 @@ from dispatcher.core.scheduling.fit.refused import ClusterShortfall, Refused
 from dispatcher.core.scheduling.queued.affected_classes import AffectedClasses
 from dispatcher.core.scheduling.queued.equivalence_classes import Classes, ClassKey, Clearances
 from dispatcher.core.scheduling.queued.gang_class import GangClass
+
+MOST_RETIRED: Final = 256
+"""Room classes without a queued gang whose answers are kept: the next gang like these often arrives soon."""
 
 Pods = tuple[object, ...]
 """The terms about pods that concern the gangs of a class, by the labels of their pods."""
@@ -42,12 +45,12 @@ class Answers(Struct):
     """The answers of clusters by their names, each with the state of the room for which it holds.
 
     `in_empty` is why a cluster does not take the gangs even if nothing runs there, None if it does; `now` why they have
-    no room there, and `later` is there if they have none once leaving gangs are gone. `refused` is the refusal by all
-    clusters, now and later, with the states of all rooms in their order.
+    no room there, or the places that they have, and `later` is there if they have none once leaving gangs are gone.
+    `refused` is the refusal by all clusters, now and later, with the states of all rooms in their order.
     """
 
     in_empty: dict[str, tuple[object, Rejection | ClusterShortfall | None]] = field(default_factory=dict)
-    now: dict[str, tuple[object, ClusterShortfall]] = field(default_factory=dict)
+    now: dict[str, tuple[object, Assignment | ClusterShortfall]] = field(default_factory=dict)
     later: dict[str, object] = field(default_factory=dict)
     refused: tuple[Sequence[object], Refused] | None = None
 
@@ -77,6 +80,8 @@ class RoomClasses:
     def __init__(self) -> None:
         self._classes = Classes[GangClass[Any]]()
         self._by_key: dict[RoomKey, RoomClass] = {}
+        self._retired: dict[RoomKey, RoomClass] = {}
+        """Those without a queued gang, the last ones at the end."""
         self._of: dict[GangClass[Any], RoomClass] = {}
         self._shapes: dict[GangClass[Any], tuple[Shape, Pods]] = {}
         """Those of classes of one shape, which this follows to their equivalence classes."""
@@ -145,6 +150,7 @@ class RoomClasses:
 
     def forget_answers(self) -> None:
         """Forget the answers of all clusters: some of them are gone."""
+        self._retired.clear()
         for room_class in self._by_key.values():
             room_class.answers.clear()
 
@@ -157,7 +163,7 @@ class RoomClasses:
         key = found._replace(repelled=()), pods
         room_class = self._by_key.get(key)
         if room_class is None:
-            room_class = self._by_key[key] = RoomClass(key, gang)
+            room_class = self._by_key[key] = self._retired.pop(key, None) or RoomClass(key, gang)
             if not pods:
                 self._requests.add(room_class, gang)
         room_class.size += 1
@@ -169,6 +175,9 @@ class RoomClasses:
         if not room_class.size:
             del self._by_key[room_class.key]
             self._requests.remove(room_class)
+            self._retired[room_class.key] = room_class
+            if len(self._retired) > MOST_RETIRED:
+                del self._retired[next(iter(self._retired))]
 
 
 Leaving = Sequence[tuple[str, Resources]]

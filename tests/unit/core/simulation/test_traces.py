@@ -52,9 +52,8 @@ def test_only_jobs_of_the_span_and_of_the_named_clusters_are_taken() -> None:
             "2017-10-02 00:00:00,4,1,0,vc\n",
         )
     )
-    found = jobs(
-        text, "philly", **{"from": "2017-10-01T06:00", "until": "2017-10-02", "clusters": {"vc": "b"}}
-    )
+    span: dict[str, Any] = {"from": "2017-10-01T06:00", "until": "2017-10-02", "clusters": {"vc": "b"}}
+    found = jobs(text, "philly", None, **span)
     assert [(each.line, each.runs) for each in found] == [(3, 2.0)]
     assert str(found[0].requirements.selector) == "simulation/cluster in (b)"
 
