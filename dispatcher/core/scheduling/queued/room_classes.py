@@ -163,7 +163,9 @@ class RoomClasses:
         key = found._replace(repelled=()), pods
         room_class = self._by_key.get(key)
         if room_class is None:
-            room_class = self._by_key[key] = self._retired.pop(key, None) or RoomClass(key, gang)
+            is_known = key in self._retired
+            room_class = self._retired.pop(key) if is_known else RoomClass(key, gang)
+            self._by_key[key] = room_class
             if not pods:
                 self._requests.add(room_class, gang)
         room_class.size += 1
