@@ -29,7 +29,6 @@ from dispatcher.core.scheduling.cycle.isolation import (
     to_blame_in_steps,
 )
 from dispatcher.core.scheduling.cycle.news import NewOutcome
-from dispatcher.core.scheduling.cycle.outcome_changes import leaving
 from dispatcher.core.scheduling.cycle.outcomes import Preempting
 from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot, is_unreachable
@@ -309,6 +308,11 @@ def _active(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> ActiveG
         return None
     snapshot = snapshots.get(record.attempt.cluster)
     return active_gang(record, is_unreachable=snapshot is None or is_unreachable(snapshot.closed))
+
+
+def leaving(group: Preempting | Drained) -> Sequence[ActiveGang]:
+    """The gangs of a group that leave, and the parts of gangs that are given up."""
+    return group.gangs if isinstance(group, Drained) else [victim for victim, _ in group.victims]
 
 
 def are_current(group: Preempting | Drained, cache: Cache) -> bool:

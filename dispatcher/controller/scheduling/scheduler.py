@@ -42,7 +42,7 @@ from dispatcher.core.scheduling.cycle.isolation import (
     culprits_in_steps,
 )
 from dispatcher.core.scheduling.cycle.news import NewOutcome, outcome_of
-from dispatcher.core.scheduling.cycle.outcome_changes import change_of, changes_of, leaving
+from dispatcher.core.scheduling.cycle.outcome_changes import change_of, changes_of
 from dispatcher.core.scheduling.cycle.outcomes import (
     Impossible,
     Placed,
@@ -336,7 +336,7 @@ class Scheduler:
         else:
             committed = await self._committer.commit_together(changes) if changes else []
         self._note_committed(committed)
-        gangs = {each.record.uid for each in leaving(group)}
+        gangs = {each.record.uid for each in queue_cycles.leaving(group)}
         if len(committed) < len(gangs) and not self._are_current(group):
             self.wake()
 
@@ -345,7 +345,7 @@ class Scheduler:
         try:
             finished = {
                 each.record.uid: await self._lookups.finished_items(each.record)
-                for each in leaving(group)
+                for each in queue_cycles.leaving(group)
                 if not each.is_surplus and self._cache.get(each.uid) is each.record
             }
             if isinstance(group, Drained):
@@ -356,7 +356,7 @@ class Scheduler:
         except errors.StoreError:
             raise
         except Exception as error:  # noqa: BLE001  # one group must not end the cycle of the others
-            log.internal_error("scheduler", error, appwrapper=leaving(group)[0].record.uid)
+            log.internal_error("scheduler", error, appwrapper=queue_cycles.leaving(group)[0].record.uid)
             return []
 
     def _still_drained(self, group: Drained, basis: Basis) -> Drained:
@@ -395,7 +395,7 @@ class Scheduler:
         is_current = queue_cycles.are_current(group, self._cache)
         if not is_current or not self._lookups.is_unchanged(group.record):
             return False  # the caller or the reconciler wakes the next cycle
-        records = [group.record, *(each.record for each in leaving(group))]
+        records = [group.record, *(each.record for each in queue_cycles.leaving(group))]
         if self._have_queues_changed(records, basis):
             self.wake()
             return False
@@ -444,7 +444,7 @@ class Scheduler:
         try:
             return queue_cycles.are_current(group, self._cache)
         except Exception as error:  # noqa: BLE001  # one group must not end the cycle of the others
-            log.internal_error("scheduler", error, appwrapper=leaving(group)[0].record.uid)
+            log.internal_error("scheduler", error, appwrapper=queue_cycles.leaving(group)[0].record.uid)
             return True
 
     def _note_committed(self, records: Iterable[Record]) -> None:

@@ -101,8 +101,3 @@ def _give_up(parts: Sequence[tuple[ActiveGang, Reason]], who: str, preemptor: st
     given = given_up(first.record, [gang for gang, _ in parts])
     why = f"{counted(count, 'surplus pod')} preempted for {who}: {reason.words}"
     return run_changes.give_up(first.record, Shrinking(*given, preemptor), reason, why, now)
-
-
-def leaving(group: Preempting | Drained) -> Sequence[ActiveGang]:
-    """The gangs of a group that leave, and the parts of gangs that are given up."""
-    return group.gangs if isinstance(group, Drained) else [victim for victim, _ in group.victims]
