@@ -31,7 +31,7 @@ from dispatcher.core.queues.forest import Forest
 from dispatcher.core.queues.queue import Quota
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cycle.cycle import Drained, outcomes_of
-from dispatcher.core.scheduling.cycle.outcome_changes import change_of
+from dispatcher.core.scheduling.cycle.outcome_changes import change_of, changes_of
 from dispatcher.core.scheduling.cycle.outcomes import Placed, Preempting
 from dispatcher.core.scheduling.cycle.queue_planner import QueuePlanner, QueueRules
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
@@ -330,7 +330,7 @@ class _Life:
         )
         for outcome in outcomes_of(news):
             if isinstance(outcome, Preempting | Drained):
-                for change in queue_cycles.changes_of(outcome, self._now):
+                for change in changes_of(outcome, self._now):
                     self._commit(change.after)
                 self._leave(outcome)
             elif (found := change_of(outcome, self._now)) is not None:
