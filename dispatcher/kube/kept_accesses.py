@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 
 from dispatcher.kube.user_kubeconfig import Access, UserKubeconfig, access_of, files_of, read_kubeconfig
+
+REST: Final = timedelta(minutes=5)
+"""The time between two runs of a plugin because of refusals."""
 
 Stamps = Mapping[str, tuple[int, int, int] | None]
 """What tells a file from a changed one, by path; None if it is not there."""
@@ -46,18 +50,22 @@ class KeptAccesses:
         return self._access(context)
 
     def renewed(self, context: str, refused: Access) -> Access:
-        """The access of a context after an API server has refused this one: the one made since, else a new one."""
+        """The access of a context after an API server has refused this one: the one made since, else a new one.
+
+        One that was made for a refusal is not made again within `REST`: an API server that refuses whatever it gets
+        must not have a person's login run again and again.
+        """
         return self._access(context, refused)
 
     def _access(self, context: str, refused: Access | None = None) -> Access:
         with self._lock:
             turn = self._turns.setdefault(context, threading.Lock())
         with turn:
-            file, kept = self._kubeconfig(), self._kept.get(context)
-            if kept is not None and kept.access is not refused and kept.holds(file, self._now()):
+            file, kept, now = self._kubeconfig(), self._kept.get(context), self._now()
+            if kept is not None and kept.holds(file, now) and (kept.access is not refused or kept.rests(now)):
                 return kept.access
             access = file.access(context) if file else access_of(self._path, context)
-            self._kept[context] = _Kept(access, file, _stamps(access.files))
+            self._kept[context] = _Kept(access, file, _stamps(access.files), now if refused else None)
             return access
 
     def _kubeconfig(self) -> UserKubeconfig | None:
@@ -72,6 +80,12 @@ class _Kept(Struct, frozen=True):
     access: Access
     file: UserKubeconfig | None
     stamps: Stamps
+    renewed_at: datetime | None
+    """When it was made because an API server had refused the one before it."""
+
+    def rests(self, now: datetime) -> bool:
+        """True if it is too new to be made again for a refusal."""
+        return self.renewed_at is not None and now - self.renewed_at < REST
 
     def holds(self, file: UserKubeconfig | None, now: datetime) -> bool:
         """True if neither the kubeconfig nor a file that it names has changed, and the credentials have not ended."""

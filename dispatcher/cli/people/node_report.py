@@ -102,6 +102,11 @@ class NodeReport(Struct, frozen=True):
                     sentences.append(out_of_sight(cluster))
                     continue
                 seen, more = _nodes(client, cluster, namespace, selector, owners)
+            except errors.SettingsError as error:
+                if cluster == HUB_CLUSTER:
+                    raise
+                sentences.append(f"The nodes of {cluster} cannot be seen: {error}")
+                continue
             except (errors.DispatcherError, click.ClickException):
                 raise
             except Exception as error:  # noqa: BLE001  # one API server's answer must not take the others' nodes away

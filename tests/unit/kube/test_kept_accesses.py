@@ -73,6 +73,19 @@ def test_refused_access_is_made_anew_once_for_all_who_have_it(tmp_path: Path) ->
     assert token(kept.of()) == "t2"
 
 
+def test_api_server_that_refuses_everything_has_no_plugin_run_again_and_again(tmp_path: Path) -> None:
+    clock = [NOW]
+    kept = KeptAccesses(written(tmp_path, kubeconfig(Login(tmp_path).user)), now=lambda: clock[0])
+    access, tokens = kept.of(), []
+    for _ in range(3):
+        clock[0] += timedelta(minutes=2)
+        access = kept.renewed("", access)
+        tokens.append(token(access))
+    assert tokens == ["t2", "t2", "t2"]
+    clock[0] += timedelta(minutes=1)
+    assert token(kept.renewed("", access)) == "t3"
+
+
 def test_changed_files_are_read_again(tmp_path: Path) -> None:
     written(tmp_path, "first", "token")
     path = written(tmp_path, kubeconfig({"tokenFile": "token"}))
