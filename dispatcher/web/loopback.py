@@ -28,7 +28,9 @@ from dispatcher.web.site import Site, Sources
 
 HOST: Final = "127.0.0.1"
 LONGEST_LINE: Final = 8190
-"""Bytes of a request's line and of each header; aiohttp answers 400 to more."""
+"""Bytes of a request's line; aiohttp answers 400 to more."""
+LONGEST_HEADER: Final = 65_536
+"""Bytes of each header: a browser sends the cookies of all ports of this host."""
 POLICY: Final = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
@@ -182,7 +184,7 @@ async def serve(
         keepalive_timeout=IDLE_SECONDS,
         shutdown_timeout=GRACE_SECONDS,
         max_line_size=LONGEST_LINE,
-        max_field_size=LONGEST_LINE,
+        max_field_size=LONGEST_HEADER,
     )
     await runner.setup()
     try:
