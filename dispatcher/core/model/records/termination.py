@@ -13,6 +13,7 @@ LONGEST_KEPT: Final = 512
 """Characters of a termination message in an event of the history; `status.failure` has more of it."""
 
 _BETWEEN: Final = "; termination message: "
+_OTHER_QUOTES: Final = str.maketrans("«»", "<>")
 
 
 def kept(termination_message: str) -> str:
@@ -23,6 +24,7 @@ def kept(termination_message: str) -> str:
 def both(message: str, termination_message: str) -> str:
     """Return the message of an event, and after it the termination message, if any, in one line.
 
-    The quotes say that the termination message is the text of another author.
+    The quotes say that the termination message is the text of another author, so it has none of its own.
     """
-    return one_line(f"{message}{_BETWEEN}«{termination_message}»") if termination_message else message
+    quoted = termination_message.translate(_OTHER_QUOTES)
+    return one_line(f"{message}{_BETWEEN}«{quoted}»") if quoted else message

@@ -11,6 +11,12 @@ from dispatcher.text import LONGEST_MESSAGE
     [
         pytest.param("it failed", "", "it failed", id="nothing"),
         pytest.param("it failed", "batch 7", "it failed; termination message: «batch 7»", id="both"),
+        pytest.param(
+            "it failed",
+            "full»; checked by operator: «",
+            "it failed; termination message: «full>; checked by operator: <»",
+            id="quotes-of-its-own",
+        ),
         pytest.param("it failed", "it failed", "it failed; termination message: «it failed»", id="the-same"),
     ],
 )
