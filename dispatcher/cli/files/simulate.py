@@ -23,6 +23,7 @@ from dispatcher.cli.command_line import Number, Word, examples, exit_codes, para
 from dispatcher.cli.options import files_option
 from dispatcher.cli.query import note
 from dispatcher.cli.screens.output import say, shown_as, terminal_width
+from dispatcher.errors import CommandFailed
 from dispatcher.text import one_line
 
 if TYPE_CHECKING:
@@ -149,7 +150,10 @@ def simulate(
             problem = f"policy.name: another file has a run with the name {run.policy.name}, too"
             raise _refused(file, problem)
         jobs = [each.sooner(scale_arrivals) for each in _jobs(file, run)]
-        simulations.append((run.policy.name, run.simulation(jobs)))
+        try:
+            simulations.append((run.policy.name, run.simulation(jobs)))
+        except OverflowError as error:
+            raise _refused(file, "a time lies after the year 9999: state shorter times") from error
     runs, is_interrupted = run_all(simulations)
     report = SimulationReport(runs)
     say(report.as_text(terminal_width()) if output is None else shown_as(report.as_document(), output))
@@ -240,6 +244,8 @@ def _run(name: str, simulation: Simulation) -> bool:
                 show()
         except KeyboardInterrupt:
             return False
+        except OverflowError as error:
+            raise CommandFailed(f"{name}: a time lies after the year 9999: state shorter times") from error
     return True
 
 

@@ -78,14 +78,15 @@ class Measured(Struct, frozen=True):
     """What one run comes to. Times are in seconds, shares from 0 to 1.
 
     `allocated` has the share of the capacity that was allocated when gangs first requested that many percent of it;
-    None if they never did. `utilisation` is the average share until `makespan`, the last end.
+    None if they never did. `utilisation` is the average share until `makespan`, the last end; both are None if no gang
+    ended.
     """
 
     all: Part
     by_queue: Mapping[str, Part]
     by_size: Mapping[str, Part]
     utilisation: float | None
-    makespan: float
+    makespan: float | None
     preemptions: int
     gpu_hours_lost: float
     allocated: Mapping[int, float | None]
@@ -193,17 +194,14 @@ class Measures(Struct):
     def measured(self) -> Measured:
         """What it comes to so far."""
         gangs = list(self._gangs.values())
-        last, used = self._now or self.begun, self._used
-        if self._ended is not None:
-            last, used = self._ended, self._used_by_end
-        span = (last - self.begun) // MICROSECOND
+        span = 0 if self._ended is None else (self._ended - self.begun) // MICROSECOND
         is_used = bool(self.capacity and span)
         return Measured(
             all=_part(gangs),
             by_queue=dict(_parts(gangs, lambda each: each.queue)),
             by_size={_size_in_words(size): part for size, part in _parts(gangs, self._size)},
-            utilisation=_share(used, self.capacity * span) if is_used else None,
-            makespan=_seconds(span),
+            utilisation=_share(self._used_by_end, self.capacity * span) if is_used else None,
+            makespan=None if self._ended is None else _seconds(span),
             preemptions=self._preemptions,
             gpu_hours_lost=round(self._in_units(self._lost) / HOUR, 3),
             allocated=dict(self._shares),

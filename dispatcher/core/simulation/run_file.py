@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from dispatcher.api.document import Entry
 from dispatcher.api.selector import EVERYTHING
+from dispatcher.core.queues.queue import Order
 from dispatcher.core.scheduling.explain.scenario import parse_scenario, read_pending
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.simulation.job import Job
@@ -33,6 +34,8 @@ KEYS: Final = ("trace", "policy")
 _DURATION: Final = "duration"
 _ARRIVAL: Final = "arrival"
 _GANGS: Final = ("running", "pending")
+_OF_WAITING: Final = ("age", "blocked", "preempting", "preemptions")
+"""What the document says of a gang that waits already."""
 
 
 class RunFile(Struct, frozen=True):
@@ -76,11 +79,7 @@ def read_run(
         if gang.object().child(_DURATION).value is not None
     }
     world = parse_scenario(_scenario(top))
-    for index, gang in enumerate(world.running):
-        if gang.surplus.pods:
-            top.child("running").elements()[index].child("surplus").fail(
-                "is not simulated: a gang has no growth"
-            )
+    _check_simulated(top, world, policy)
     world = change(world)
     world = replace(
         world,
@@ -91,6 +90,26 @@ def read_run(
     )
     listed = tuple(_listed(top.child("trace").child("gangs"), world, policy))
     return RunFile(world, trace, policy, listed, runs)
+
+
+def _check_simulated(top: Entry, world: World, policy: Policy) -> None:
+    """Raises `SpecError` about what `plan` takes, and a simulation would decide otherwise than the leader."""
+    closed = {each.name for each in world.clusters if each.closed}
+    for entry, gang in zip(top.child("running").elements(), world.running, strict=True):
+        if gang.surplus.pods:
+            entry.child("surplus").fail("is not simulated: a gang has no growth")
+        if gang.active is not None and gang.active.is_leaving and entry.child(_DURATION).value is not None:
+            entry.child(_DURATION).fail("has no meaning for a gang that is ending")
+        if gang.cluster in closed:
+            entry.child("cluster").fail("is closed, and its nodes do not count: leave its gangs out")
+    for cluster in world.clusters:
+        if cluster.pools:
+            top.child("clusters").fail(f"cluster {cluster.name} has pools that grow, which is not simulated")
+    for name, place in world.forest.places.items():
+        if place.queue.order is Order.USAGE:
+            top.child("queues").fail(f"queue {name} is in the order of past use, which is not simulated")
+    if policy.queue and policy.queue not in world.forest.places:
+        top.child("policy").child("queue").fail(f'there is no queue "{policy.queue}"')
 
 
 def _scenario(top: Entry) -> dict[str, Any]:
@@ -117,6 +136,11 @@ def _listed(entries: Entry, world: World, policy: Policy) -> Iterable[Job]:
             arrival.fail(f"it arrives before the gang above, at {before:g} s: sort the list")
         before = at
         record = read_pending(_without(entry, _ARRIVAL, _DURATION), position, forest)
+        for key in _OF_WAITING:
+            if entry.child(key).value is not None:
+                entry.child(key).fail("has no meaning for a gang that arrives")
+        if record.pending is not None:
+            entry.fail("awaits approvals, which are not simulated")
         for leaf in record.leaves:
             if leaf not in forest.places:
                 entry.child("queue").fail(f"there is no queue {leaf}")

@@ -107,6 +107,14 @@ async def test_wrong_line_of_a_trace_is_named_and_nothing_is_printed(simulate: R
     assert ran.err == f"dispatcher: {tmp_path / 'philly.csv'}: {problem}\n"
 
 
+async def test_time_after_the_last_year_is_refused_in_one_line(simulate: Run) -> None:
+    late = EXAMPLE_TEXT.replace("arrival: 90", "arrival: 3600000000")
+    assert late != EXAMPLE_TEXT
+    ran = await simulate("-", "--scale-arrivals", "0.001", stdin=late)
+    assert ran.out == ""
+    assert ran.err.endswith("a time lies after the year 9999: state shorter times\n")
+
+
 async def test_two_runs_have_two_names(simulate: Run) -> None:
     ran = await simulate(str(GOLDEN / "hub.yaml"), str(GOLDEN / "hub.yaml"))
     assert (ran.code, ran.out) == (2, "")

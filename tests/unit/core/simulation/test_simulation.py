@@ -159,3 +159,51 @@ def test_wrong_gang_of_a_list_is_named(gangs: list[dict[str, Any]], problem: str
     with pytest.raises(SpecError) as caught:
         run(document(*gangs))
     assert problem in str(caught.value)
+
+
+# --- what a simulation would decide otherwise than the leader is refused --------------------------------------
+
+RUNNING = {"name": "old", "cluster": "east", "ran": 60, "pods": [{"requests": {GPU: 8}}]}
+QUEUE = {"name": "vision", "resources": {GPU: {"nominalQuota": 8}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        pytest.param(
+            document(queues=[{**QUEUE, "order": "Usage"}]),
+            "queues: queue vision is in the order of past use, which is not simulated",
+            id="past-use",
+        ),
+        pytest.param(
+            document(gang("a", 0, 5, queue="vision"), queues=[{**QUEUE, "approvals": ["legal"]}]),
+            "trace.gangs[0]: awaits approvals, which are not simulated",
+            id="approvals",
+        ),
+        pytest.param(
+            document(gang("a", 0, 5, age=7)),
+            "trace.gangs[0].age: has no meaning for a gang that arrives",
+            id="age-of-an-arrival",
+        ),
+        pytest.param(
+            document(policy={"queue": "vision"}),
+            'policy.queue: there is no queue "vision"',
+            id="queue-of-the-policy",
+        ),
+        pytest.param(
+            document(running=[{**RUNNING, "ending": True, "duration": 9}]),
+            "running[0].duration: has no meaning for a gang that is ending",
+            id="ending-with-a-duration",
+        ),
+    ],
+)
+def test_what_is_not_simulated_is_refused(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        simulation_of(given)
+    assert str(caught.value) == problem
+
+
+def test_run_in_which_nothing_ends_has_neither_makespan_nor_utilisation() -> None:
+    measured = run(document(gang("a", 0, None)))
+    assert (measured.makespan, measured.utilisation) == (None, None)
+    assert measured.all.gangs == 1
