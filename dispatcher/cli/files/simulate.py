@@ -22,7 +22,7 @@ import click
 from dispatcher.cli.command_line import Number, Word, examples, exit_codes, paragraph
 from dispatcher.cli.options import files_option
 from dispatcher.cli.query import note
-from dispatcher.cli.screens.output import say, shown_as, terminal_width
+from dispatcher.cli.screens.output import replace_line, say, shown_as, terminal_width
 from dispatcher.errors import CommandFailed
 from dispatcher.text import one_line
 
@@ -262,10 +262,11 @@ def _progress(name: str, simulation: Simulation) -> Iterator[Callable[[], None]]
         if time.monotonic() - shown_at >= REFRESH:
             shown_at = time.monotonic()
             share = simulation.arrived * 100 // max(1, simulation.gangs)
-            line = f"{name}: {share:3} % of {simulation.gangs} gangs have arrived, day {simulation.day}"
-            click.echo(f"\r{one_line(line)}\x1b[K", err=True, nl=False)
+            replace_line(
+                f"{name}: {share:3} % of {simulation.gangs} gangs have arrived, day {simulation.day}"
+            )
 
     try:
         yield show
     finally:
-        click.echo("\r\x1b[K", err=True, nl=False)
+        replace_line("")

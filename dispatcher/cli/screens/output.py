@@ -158,6 +158,11 @@ def terminal_width() -> int | None:
     return width_of(sys.stdout)
 
 
+def replace_line(line: str) -> None:
+    """Write a line of progress to stderr, which is a terminal, in place of the last one; an empty one removes it."""
+    click.echo(f"\r{one_line(line)}\x1b[K", err=True, nl=False)
+
+
 def say(shown: str, *, err: bool = False) -> None:
     """Print text on stdout or stderr; the only function of the commands that does.
 
