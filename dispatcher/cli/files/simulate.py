@@ -42,6 +42,7 @@ REFRESH: Final = 0.2
 """Seconds between two lines of progress."""
 LONGEST_LINE: Final = 65_536
 """Characters of a line of a trace; a longer one is read as several."""
+TOO_LATE: Final = "a time lies after the year 9999: state shorter times"
 LEAST_SCALE: Final = 0.001
 MOST_SCALE: Final = 1000
 EXAMPLE: Final = (
@@ -153,7 +154,7 @@ def simulate(
         try:
             simulations.append((run.policy.name, run.simulation(jobs)))
         except OverflowError as error:
-            raise _refused(file, "a time lies after the year 9999: state shorter times") from error
+            raise _refused(file, TOO_LATE) from error
     runs, is_interrupted = run_all(simulations)
     report = SimulationReport(runs)
     say(report.as_text(terminal_width()) if output is None else shown_as(report.as_document(), output))
@@ -245,7 +246,7 @@ def _run(name: str, simulation: Simulation) -> bool:
         except KeyboardInterrupt:
             return False
         except OverflowError as error:
-            raise CommandFailed(f"{name}: a time lies after the year 9999: state shorter times") from error
+            raise CommandFailed(f"{name}: {TOO_LATE}") from error
     return True
 
 

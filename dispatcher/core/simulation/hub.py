@@ -37,12 +37,11 @@ from dispatcher.core.scheduling.sharing.gangs import ActiveGang, active_gang
 class Cycle(Struct):
     """The gangs that one cycle dispatched, and those that it preempted or evicted, as they were before.
 
-    `has_news` if it changed a record. `is_next_due` if the next cycle is to come at once.
+    `is_next_due` if the next cycle is to come at once.
     """
 
     dispatched: list[Record] = field(default_factory=list)
     leaving: list[Record] = field(default_factory=list)
-    has_news: bool = False
     is_next_due: bool = False
 
 
@@ -141,18 +140,17 @@ class Hub:
         self._note_holder(before, record)
 
     def hold(self, record: Record) -> None:
-        """Add the record of a gang that runs from the beginning, whose capacity is charged already."""
+        """Add the record of a gang that ran before the simulation begins: its cluster has charged its capacity."""
         assert record.attempt is not None  # noqa: S101  # it runs
         self._records[record.uid] = record
         self._sites[record.attempt.cluster].holders[record.uid] = record
         self._note_active(record)
 
-    def end(self, uid: str) -> Record:
-        """End a gang, which gives its capacity back; its last record."""
+    def end(self, uid: str) -> None:
+        """End a gang: its cluster gets the capacity back."""
         record = self._records.pop(uid)
         assert record.attempt is not None  # noqa: S101  # it runs
         self._release(record.attempt.cluster, uid)
-        return record
 
     def requeue(self, uid: str, now: datetime) -> Record:
         """Queue a gang again that was preempted or evicted, because nothing of it is left in its cluster."""
@@ -171,7 +169,7 @@ class Hub:
         )
         for failure in self._planner.failures:
             raise failure.error
-        found = Cycle(has_news=bool(news), is_next_due=self._planner.has_left_out)
+        found = Cycle(is_next_due=self._planner.has_left_out)
         for group in (each for each in news if isinstance(each, Preempting | Drained)):
             self._take_back(group, now, found)
         for outcome in (each for each in news if not isinstance(each, Preempting | Drained)):

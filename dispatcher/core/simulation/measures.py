@@ -1,4 +1,4 @@
-"""What is measured while a simulation runs: waits, use, preemptions.
+"""Measures of a simulation: the waits of gangs, the allocated share of the clusters, and preemptions.
 
 One resource is measured: the GPUs of the clusters, else their commonest device, else cpu. Times are whole microseconds
 and amounts are integers, so the sums are the same on any machine.
@@ -75,7 +75,7 @@ class Part(Struct, frozen=True):
 
 
 class Measured(Struct, frozen=True):
-    """What one run comes to. Times are in seconds, shares from 0 to 1.
+    """The measures of one run. Times are in seconds, shares from 0 to 1.
 
     `allocated` has the share of the capacity that was allocated when gangs first requested that many percent of it;
     None if they never did. `utilisation` is the average share until `makespan`, the last end; both are None if no gang
@@ -192,7 +192,7 @@ class Measures(Struct):
         return sum(each.has_started for each in self._gangs.values())
 
     def measured(self) -> Measured:
-        """What it comes to so far."""
+        """The measures of the run up to now."""
         gangs = list(self._gangs.values())
         span = 0 if self._ended is None else (self._ended - self.begun) // MICROSECOND
         is_used = bool(self.capacity and span)

@@ -13,12 +13,13 @@ from msgspec.structs import replace
 
 from dispatcher.api.document import Entry
 from dispatcher.api.selector import EVERYTHING
+from dispatcher.api.spec_errors import quoted
 from dispatcher.core.queues.queue import Order
 from dispatcher.core.scheduling.explain.scenario import parse_scenario, read_pending
 from dispatcher.core.scheduling.explain.world import World
 from dispatcher.core.simulation.job import Job
 from dispatcher.core.simulation.simulation import Simulation
-from dispatcher.core.simulation.traces.jobs import fits_somewhere, named, read_jobs, stated
+from dispatcher.core.simulation.traces.jobs import empty_clusters, fits_somewhere, named, read_jobs, stated
 from dispatcher.core.simulation.traces.rows import TraceError
 from dispatcher.core.simulation.traces.spec import (
     Format,
@@ -35,7 +36,7 @@ _DURATION: Final = "duration"
 _ARRIVAL: Final = "arrival"
 _GANGS: Final = ("running", "pending")
 _OF_WAITING: Final = ("age", "blocked", "preempting", "preemptions")
-"""What the document says of a gang that waits already."""
+"""Keys of a gang that was waiting before the simulation begins."""
 
 
 class RunFile(Struct, frozen=True):
@@ -48,7 +49,7 @@ class RunFile(Struct, frozen=True):
     runs: Mapping[str, float]
 
     def jobs(self, lines: Iterable[str] = ()) -> list[Job]:
-        """The jobs of the trace, of which these are the lines if it is in a file. Raises `TraceError`, `SpecError`."""
+        """The jobs of the trace. If the trace is a file, `lines` are its text. Raises `TraceError` and `SpecError`."""
         if self.trace.format is Format.LIST:
             return list(self.listed)
         jobs = read_jobs(self.trace, self.policy, self.world, lines)
@@ -109,7 +110,7 @@ def _check_simulated(top: Entry, world: World, policy: Policy) -> None:
         if place.queue.order is Order.USAGE:
             top.child("queues").fail(f"queue {name} is in the order of past use, which is not simulated")
     if policy.queue and policy.queue not in world.forest.places:
-        top.child("policy").child("queue").fail(f'there is no queue "{policy.queue}"')
+        top.child("policy").child("queue").fail(f"there is no queue {quoted(policy.queue)}")
 
 
 def _scenario(top: Entry) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def _without(entry: Entry, *keys: str) -> Entry:
 
 def _listed(entries: Entry, world: World, policy: Policy) -> Iterable[Job]:
     names, before = _names(world), 0.0
-    forest, fitting = world.forest, dict[object, bool]()
+    forest, empty, fitting = world.forest, empty_clusters(world), dict[object, bool]()
     for position, entry in enumerate(entries.unique_elements(names), 1):
         arrival, duration = entry.child(_ARRIVAL), entry.child(_DURATION)
         at = arrival.seconds().total_seconds()
@@ -145,7 +146,7 @@ def _listed(entries: Entry, world: World, policy: Policy) -> Iterable[Job]:
             if leaf not in forest.places:
                 entry.child("queue").fail(f"there is no queue {leaf}")
         if record.gang not in fitting:
-            fitting[record.gang] = fits_somewhere(record.gang, world)
+            fitting[record.gang] = fits_somewhere(record.gang, empty)
         if not fitting[record.gang]:
             entry.fail("is larger than everything: it fits no cluster, even if it was empty")
         length = None if duration.value is None else duration.seconds().total_seconds()

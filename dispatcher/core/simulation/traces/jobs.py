@@ -6,7 +6,7 @@ before the job in the line above. The error names the line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import ceil
 from typing import Final
@@ -17,14 +17,13 @@ from msgspec.structs import replace
 from dispatcher.api.names import DEFAULT_NAMESPACE, DEFAULT_QUEUE
 from dispatcher.api.selector import Requirement, Selector, SelectorOperator
 from dispatcher.api.spec_errors import SpecError, quoted
-from dispatcher.core.model.clusters.nodes import Node
 from dispatcher.core.model.gangs.gang import Gang
 from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.queues.forest import Forest
-from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
-from dispatcher.core.scheduling.explain.world import World
+from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
+from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
 from dispatcher.core.scheduling.explain.world_facts import Cluster
-from dispatcher.core.scheduling.fit.fit import fits
+from dispatcher.core.scheduling.fit.fit import fits_in_empty
 from dispatcher.core.simulation.job import Devices, Job
 from dispatcher.core.simulation.measures import CPU, MILLI
 from dispatcher.core.simulation.traces.files import CPUS, READERS, UNSORTED, Stated
@@ -75,6 +74,7 @@ class _Maker(Struct):
     world: World
     forest: Forest
     devices: Devices
+    empty: Sequence[CapacitySnapshot]
     _gangs: dict[int, Gang] = field(default_factory=dict)
     _requirements: dict[str, ClusterRequirements] = field(default_factory=dict)
     _too_large: dict[int, bool] = field(default_factory=dict)
@@ -90,8 +90,6 @@ class _Maker(Struct):
         if not largest:
             raise SpecError("clusters", f"no node has {resource}, which the jobs of the trace request")
         forest = world.forest
-        if policy.queue and policy.queue not in forest.places:
-            raise SpecError("policy.queue", f"there is no queue {quoted(policy.queue)}")
         clusters = {each.name for each in world.clusters}
         for column, name in spec.clusters.items():
             if name not in clusters:
@@ -99,7 +97,8 @@ class _Maker(Struct):
         for column, name in spec.queues.items():
             if name not in forest.places:
                 raise SpecError(f"trace.queues.{column}", f"there is no queue {quoted(name)}")
-        return cls(spec, policy, world, forest, Devices(resource, spec.per_node or largest, unit))
+        devices = Devices(resource, spec.per_node or largest, unit)
+        return cls(spec, policy, world, forest, devices, empty_clusters(world))
 
     def job(self, said: Stated) -> Job | None:
         """The job; None if its cluster is none of those of the trace that are taken. Raises `TraceError`."""
@@ -132,7 +131,7 @@ class _Maker(Struct):
 
     def _is_too_large(self, devices: int) -> bool:
         if devices not in self._too_large:
-            self._too_large[devices] = not fits_somewhere(self._gang(devices), self.world)
+            self._too_large[devices] = not fits_somewhere(self._gang(devices), self.empty)
         return self._too_large[devices]
 
     def _queue_of(self, said: Stated) -> tuple[str, ...]:
@@ -172,17 +171,12 @@ def stated(runs: float) -> int:
     return min(max(1, ceil(runs)), LONGEST_LIMIT)
 
 
-def fits_somewhere(gang: Gang, world: World) -> bool:
-    """True if some cluster of the world could run the gang if nothing else ran there."""
-    return any(_fits_in_empty(gang, each, world) for each in world.clusters)
+def empty_clusters(world: World) -> list[CapacitySnapshot]:
+    """The capacity of each cluster of the world if nothing ran there."""
+    snapshots = KnownSnapshots().of(replace(world, running=(), pending=()))
+    return [each.capacity for each in snapshots.values()]
 
 
-def _fits_in_empty(gang: Gang, cluster: Cluster, world: World) -> bool:
-    ledger = CapacityLedger(world.fit, cluster.name)
-    for node in _usable(cluster):
-        ledger.set_node(node)
-    return fits(gang, cluster.snapshot(ledger.snapshot()).capacity)
-
-
-def _usable(cluster: Cluster) -> Iterator[Node]:
-    return (each for each in cluster.nodes if each.usable)
+def fits_somewhere(gang: Gang, empty: Iterable[CapacitySnapshot]) -> bool:
+    """True if some of these empty clusters could run the gang."""
+    return any(fits_in_empty(gang, each) for each in empty)
