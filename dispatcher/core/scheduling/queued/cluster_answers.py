@@ -151,11 +151,11 @@ class ClusterAnswers:
         """The places of a gang later; None if it has none."""
         if answers.later.get(room.name) is room.state:
             return None
-        now = answers.now.get(room.name)
-        is_short = room.is_one and now is not None and now[0] is room.state
-        if is_short and now is not None and isinstance(now[1], Assignment):
-            return now[1]
-        found = None if is_short else requested(gang) or room.fit_later(gang.record.gang)
+        state, known = answers.now.get(room.name, (None, None))
+        is_known = room.is_one and state is room.state  # now and later are one
+        if is_known and isinstance(known, Assignment):
+            return known
+        found = None if is_known else requested(gang) or room.fit_later(gang.record.gang)
         if isinstance(found, Assignment):
             return found
         answers.later[room.name] = room.state
