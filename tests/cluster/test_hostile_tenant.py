@@ -456,12 +456,8 @@ async def test_no_canary_waits_a_second_longer_for_a_hostile_tenant(
     # The tenant keeps the API server busy with all processors that it can have: in life those are not the dispatcher's.
     world.plane.give_way()
     tried = await try_all(world, tenant, acts(ALL_ACTS))
-    trials, told, taken_in, decided = (
-        tried.trials,
-        tried.told.at,
-        taken_in_at(tried.process),
-        dispatched_at(tried.process),
-    )
+    trials, told = tried.trials, tried.told.at
+    taken_in, decided = taken_in_at(tried.process), dispatched_at(tried.process)
     waits = [wait for trial in trials for wait in trial.waits]
     own = {each.canary: (decided[each.canary] - told[each.canary]).total_seconds() for each in waits}
     passed = sum(trial.passed for trial in trials[-ALL_ACTS:])
