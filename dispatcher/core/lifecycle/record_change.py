@@ -284,5 +284,5 @@ class EvictionReason(Struct, frozen=True):
 
     @property
     def termination_message(self) -> str:
-        """What an event of the history keeps of the termination message of the pod that failed first."""
+        """The termination message of the pod that failed first, cut to the length that an event keeps."""
         return termination.kept(self.failure.message) if self.failure else ""

@@ -25,7 +25,7 @@ UNDECLARED: Final = "(undeclared)"
 class ToldEvent(Struct, frozen=True):
     """An event, with what its AppWrapper chooses to be told; `started_at` is when the pods of its attempt ran.
 
-    `termination_message` is a text of the gang's author, which not every target is told.
+    The gang's author writes the `termination_message`. Some targets are sent the event without it (`notify.steps`).
 
     `at` is by the leader's clock, `recorded_at` by the database's, from which ages are counted.
     """

@@ -62,7 +62,8 @@ class Strip(Struct, frozen=True):
 def strips(world: World, record: Record, known: KnownSnapshots | None = None) -> tuple[Strip, ...]:
     """The strip of each cluster whose nodes are known, for the pod set whose pods ask for the most GPUs, else cores.
 
-    What a backfill reservation keeps is not free, for a gang that a cycle decides after the one with the reservation.
+    A backfill reservation keeps places for a starved gang. A gang that a cycle decides later cannot have these places,
+    so its strips show them as held.
     Costs O(nodes) for each cluster beside the snapshots, and O(pending gangs). Raises `NoNode`.
     """
     found, keepers = [], _keepers(world, record)

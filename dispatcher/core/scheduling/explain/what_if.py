@@ -69,7 +69,8 @@ def check_cluster(world: World, name: str) -> None:
 def with_quota(written: str, world: World) -> World:
     """The world in which queues have the nominal quotas of a text such as `vision:cpu=8,nvidia.com/gpu=4`.
 
-    A queue keeps its quotas of other resources. Raises `ChangeError`, also for a resource of which the queue has none.
+    The quotas of other resources stay as they are. Raises `ChangeError`, also if a queue has no quota of a resource
+    that the text names.
     """
     name, colon, pairs = written.partition(":")
     if not colon:
@@ -81,16 +82,12 @@ def with_quota(written: str, world: World) -> World:
             f"there is no queue {_shown(name)}: {f'the queues are {known}' if known else 'none is declared'}"
         )
     amounts = _amounts(written, pairs.split(","))
-    for resource in _resources(pairs):
+    for resource in (each.partition("=")[0] for each in pairs.split(",")):  # an amount may be 0
         if resource not in queue.resources:
             raise ChangeError(f"{_shown(written)}: queue {name} has no quota of {resource}")
         more = amounts[resource] - queue.resources[resource].nominal
         world = world.with_quota(name, resource, more)
     return world
-
-
-def _resources(pairs: str) -> list[str]:
-    return [each.partition("=")[0] for each in pairs.split(",")]
 
 
 def _amounts(written: str, pairs: list[str]) -> Resources:

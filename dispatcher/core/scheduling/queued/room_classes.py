@@ -28,7 +28,7 @@ from dispatcher.core.scheduling.queued.equivalence_classes import Classes, Class
 from dispatcher.core.scheduling.queued.gang_class import GangClass
 
 MOST_RETIRED: Final = 256
-"""Room classes without a queued gang whose answers are kept: the next gang like these often arrives soon."""
+"""Room classes without a queued gang that are kept: often a gang of the same class arrives soon."""
 
 Pods = tuple[object, ...]
 """The terms about pods that concern the gangs of a class, by the labels of their pods."""
@@ -81,7 +81,7 @@ class RoomClasses:
         self._classes = Classes[GangClass[Any]]()
         self._by_key: dict[RoomKey, RoomClass] = {}
         self._retired: dict[RoomKey, RoomClass] = {}
-        """Those without a queued gang, the last ones at the end."""
+        """Room classes without a queued gang; the class that lost its last gang most recently is at the end."""
         self._of: dict[GangClass[Any], RoomClass] = {}
         self._shapes: dict[GangClass[Any], tuple[Shape, Pods]] = {}
         """Those of classes of one shape, which this follows to their equivalence classes."""
