@@ -32,6 +32,19 @@ async def until_pods(world: World, count: int, what: str) -> None:
     await world.until(lambda: has_pods(world, count), what)
 
 
+async def until_no_pods(world: World, what: str) -> None:
+    """Return once no pod is there, also none on its way out.
+
+    A pod that is stopped is Failed just before it goes, and an operator whose object is resumed meanwhile counts it as
+    a failure of the resumed one.
+    """
+
+    async def none_is_left() -> bool:
+        return not await world.names("Pod")
+
+    await world.until(none_is_left, what)
+
+
 async def until_unhealthy(world: World, name: str = "train") -> tuple[str, str]:
     """The reason and the message of the health issue of an AppWrapper, once it has one."""
     told = await world.until_object("AppWrapper", name, unhealthy_in, f"a health issue of {name} is told")

@@ -23,6 +23,7 @@ from tests.cluster.operators.looks import (
     assert_placed_once,
     pods_of,
     until_healthy,
+    until_no_pods,
     until_pods,
     until_unhealthy,
 )
@@ -131,7 +132,7 @@ async def test_gang_that_kueue_evicts_keeps_its_place_and_runs_again_once_it_is_
 
     await queue.stop("HoldAndDrain")
     await until_suspended(world, kind)
-    await until_pods(world, 0, "its pods are gone")
+    await until_no_pods(world, "its pods are gone")
     reason, message = await until_unhealthy(world)
     assert reason == "AdmissionAwaited"
     assert waits_in(world, kind)[1].endswith(message)  # its pods may have been there still

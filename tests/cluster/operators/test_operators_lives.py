@@ -20,6 +20,7 @@ from tests.cluster.operators.looks import (
     assert_placed_once,
     pods_of,
     until_healthy,
+    until_no_pods,
     until_pods,
     until_running,
     until_unhealthy,
@@ -125,7 +126,7 @@ async def test_object_that_its_user_suspends_and_resumes_is_told_of_and_runs_aga
     await until_running(world, gang, run_for="forever")
 
     await set_suspend(world, gang, True)
-    await until_pods(world, 0, "its pods are gone")
+    await until_no_pods(world, "its pods are gone")
     assert await until_unhealthy(world) == (
         "Drifted",
         f"{gang.kind} {world.namespace}/train is suspended",
