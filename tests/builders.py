@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -48,6 +49,12 @@ WAITS: Final = Pending("InsufficientResources", "cluster hub: cpu: needs 1, 0 fr
 def at(seconds: float) -> datetime:
     """So many seconds after `NOW`."""
     return NOW + timedelta(seconds=seconds)
+
+
+def times_told(words: str) -> list[datetime]:
+    """The times in a message, which are in UTC and in whole seconds; the year may have fewer than four digits."""
+    found = re.findall(r"([0-9]+-[0-9]{2}-[0-9]{2} [0-9:]{8}) UTC", words)
+    return [datetime.fromisoformat(each.rjust(19, "0")).replace(tzinfo=UTC) for each in found]
 
 
 def gang_of(spec: AppWrapperSpec, rule: ChargeRule = ChargeRule.LARGER, kinds: Kinds = BUILT_IN) -> Gang:

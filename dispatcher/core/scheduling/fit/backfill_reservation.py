@@ -83,6 +83,8 @@ class Reservation(Struct, frozen=True):
     round, in order. `began` is the start of the round, moved later by the waits within it. `is_hopeful` is true if the
     gang was estimated to fit one of them within the longest bound. `doublings` counts the earlier hopeful rounds; each
     doubled the bound. `fruitless` counts the other rounds since the last hopeful one; each doubled the pause.
+
+    `is_over` is true once `until` is over and the gang, which rests, can get no reservation for now.
     """
 
     cluster: str
@@ -96,6 +98,7 @@ class Reservation(Struct, frozen=True):
     waits: bool = False
     assignment: Assignment = ASSIGNED_NOWHERE
     before: Before = Before.OTHERS
+    is_over: bool = False
 
     @property
     def is_resting(self) -> bool:
@@ -114,14 +117,14 @@ class Reservation(Struct, frozen=True):
 
     def _words(self, what: str, where: str) -> str:
         until = f"{self.until:%Y-%m-%d %H:%M:%S} UTC"
+        begins = f"once {what} may be kept for it" if self.is_over else f"after {until}"
         if self.waits:
+            why = "" if self.is_over else f": {_why(self.before, what)}"
             before = f", after {', '.join(self.tried)} was not complete in time" if self.tried else ""
-            return f"can begin after {until}: {_why(self.before, what)}{before}"
+            return f"can begin {begins}{why}{before}"
         if self.is_resting:
             tried = ", ".join(self.tried)
-            return (
-                f"{where} {tried} was not complete within its bound and ended; the next begins after {until}"
-            )
+            return f"{where} {tried} was not complete within its bound and ended; the next begins {begins}"
         earlier = ", ".join(self.tried[:-1])
         before = f", after {earlier} was not complete in time" if earlier else ""
         return f"keeps {what} for it {where} {self.cluster} until {until}{before}"
@@ -203,10 +206,11 @@ def following(
 ) -> Reservation | None:
     """The reservation after `before`, which is over. `options` are best first; `closed` are the clusters to wait for.
 
-    None if the gang had no reservation and can get none. A resting gang that can get none continues to rest.
+    None if the gang had no reservation and can get none. A resting gang that can get none continues to rest, and names
+    no time any more.
     """
     is_in_round = before is not None and (before.waits or not before.is_resting)
-    last = before or Reservation("", now, now, now)
+    last = replace(before, is_over=False) if before else Reservation("", now, now, now)
     round_ = last if is_in_round else replace(last, began=now, tried=(), is_hopeful=False)
     left = [option for option in options if option.cluster not in round_.tried]
     if left:
@@ -215,7 +219,9 @@ def following(
     if awaited:
         since = waits_since(before, now)
         return _wait(round_ if is_in_round else replace(round_, began=since), min(awaited), since)
-    return _rest(round_, now, bounds) if is_in_round and round_.tried else before
+    if is_in_round and round_.tried:
+        return _rest(round_, now, bounds)
+    return replace(before, is_over=now >= before.until) if before else None
 
 
 def _keep(round_: Reservation, option: Option, now: datetime, bounds: Bounds) -> Reservation:

@@ -31,7 +31,15 @@ from dispatcher.core.scheduling.fit.backfill_reservation import (
 )
 from dispatcher.core.scheduling.fit.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.fit.estimated_ends import LAST_RESORT, End, estimated_end, soonest, stated_end
-from tests.builders import at, attempt_of, make_gang, make_record, make_snapshot, make_snapshots
+from tests.builders import (
+    at,
+    attempt_of,
+    make_gang,
+    make_record,
+    make_snapshot,
+    make_snapshots,
+    times_told,
+)
 from tests.one_queue import plan
 from tests.unit.core.scheduling.month import HOUR, MINUTE, cpus, make_cluster
 
@@ -138,7 +146,7 @@ def test_gang_fits_once_enough_has_ended_in_the_order_of_the_ends(demand: int, f
         pytest.param(
             Reservation("", at(-600), at(0), at(-7200), ("a", "b"), doublings=1),
             (),
-            Reservation("", at(-600), at(0), at(-7200), ("a", "b"), doublings=1),
+            Reservation("", at(-600), at(0), at(-7200), ("a", "b"), doublings=1, is_over=True),
             id="it-rests-on-while-there-is-nothing-to-keep",
         ),
         pytest.param(
@@ -436,6 +444,34 @@ def test_gang_is_told_what_its_reservation_waits_for(before: Before, why: str) -
     waits = following(None, (), at(0), BOUNDS, closed)
     assert waits is not None
     assert waits.words_of_quota == f"can begin after 2026-11-20 08:58:56 UTC: {why}"
+
+
+RESTED = Reservation("", at(-7200), at(-60), at(-9000), ("a", "b"), doublings=1)
+WAITED = Reservation("", at(-7200), at(-60), at(-7200), waits=True)
+OVER = replace(BEGUN, since=at(-3600), until=at(-60), began=at(-3600))
+
+
+@pytest.mark.parametrize("closed", [(), (Awaited(at(50), "c", Before.REST),)], ids=["none-rests", "c-rests"])
+@pytest.mark.parametrize("options", [(), (Option(at(10), "c"),), (NEVER,)], ids=["none", "c", "no-hope"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(None, id="the-first"),
+        pytest.param(OVER, id="one-that-is-over"),
+        pytest.param(replace(OVER, is_hopeful=False, fruitless=9), id="the-tenth-in-vain"),
+        pytest.param(RESTED, id="a-rest-that-is-over"),
+        pytest.param(WAITED, id="a-wait-that-is-over"),
+        pytest.param(replace(WAITED, tried=("a",)), id="a-wait-within-a-round-that-is-over"),
+    ],
+)
+def test_no_reservation_tells_a_time_that_is_over(
+    before: Reservation | None, options: tuple[Option, ...], closed: tuple[Awaited, ...]
+) -> None:
+    found = before
+    for seconds in (0, 1):
+        found = following(found, options, at(seconds), BOUNDS, closed)
+        told = times_told(found.words + found.words_of_quota) if found is not None else []
+        assert [each for each in told if each <= at(seconds)] == []
 
 
 def test_gang_that_follows_a_deleted_one_waits_for_the_rest_of_the_cluster_and_for_no_other_gang() -> None:
