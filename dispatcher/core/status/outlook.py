@@ -34,7 +34,7 @@ from dispatcher.core.model.gangs.gang import Gang
 from dispatcher.core.model.incremental import Steps, in_order, in_parts
 from dispatcher.core.model.records.failures import UNDECIDED_BY_ERROR, Failure
 from dispatcher.core.model.records.pending_reasons import INTERNAL_ERROR
-from dispatcher.core.model.records.record import HOLDING, Pending, Phase, Record
+from dispatcher.core.model.records.record import HOLDING, Phase, Record
 from dispatcher.core.queues import ordering
 from dispatcher.core.scheduling.cycle.isolation import (
     PLAIN,
@@ -141,7 +141,7 @@ def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> S
     that is too large to ever go has no position, and neither has one that its queue does not take: it changes neither
     the positions nor the advice of the gangs in that queue.
     """
-    eligible: list[tuple[ordering.Rank, Record]] = []
+    eligible: list[tuple[ordering.Rank, Record, bool]] = []
     lengths: Counter[str] = Counter()
     failures: list[Failure] = []
     outlooks: dict[str, Outlook] = {}
@@ -152,8 +152,9 @@ def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> S
                     if record.pending.is_in_no_queue:
                         outlooks[record.uid] = _IN_NO_QUEUE
                         continue
-                    eligible.append((ordering.rank(record, now), record))
-                    lengths[record.queue if has_queues else ""] += record.pending.has_position
+                    is_counted = record.pending.has_position
+                    eligible.append((ordering.rank(record, now), record, is_counted))
+                    lengths[record.queue if has_queues else ""] += is_counted
             except Exception as error:  # noqa: BLE001  # one gang must not end the positions of the others
                 failures.append(Failure.of(record.uid, error))
         yield
@@ -164,13 +165,12 @@ def positions(queued: Iterable[Record], now: datetime, *, has_queues: bool) -> S
     exact: list[str] = []
     ordered = yield from in_order(eligible, itemgetter(0))
     for ranked in in_parts(ordered):
-        for _, record in ranked:
+        for _, record, is_counted in ranked:
             queue = record.queue if has_queues else ""
-            is_too_large = record.pending is not None and not record.pending.has_position
-            counted = too_large if is_too_large else passed
+            counted = passed if is_counted else too_large
             counted[queue] += 1
             position = counted[queue]
-            if is_too_large:
+            if not is_counted:
                 outlooks[record.uid] = _TOO_LARGE
             elif position <= MOST_EXACT:
                 outlooks[record.uid] = {"position": position, "queueLength": lengths[queue]}
@@ -227,7 +227,8 @@ def search_in_steps(
     A step is one search, whose time grows with the nodes and pods of all clusters: seconds for 20,000 nodes. There is
     one step, but after an exception.
     """
-    refused = {each.uid for each in records if each.pending is not None and _is_undecided(each.pending)}
+    waiting = ((each.uid, each.pending) for each in records if each.pending is not None)
+    refused = {uid for uid, pending in waiting if pending.reason == INTERNAL_ERROR}
     left_out = refused.union(aside)
     try:
         found = _search(facts, records, sought, now, left_out)
@@ -257,10 +258,6 @@ def search_in_steps(
     left_out = left_out.union(record.uid for each in culprits for record in each.records)
     found = _search(facts, records, sought, now, left_out)
     return replace(found, culprits=(*culprits, *found.culprits))
-
-
-def _is_undecided(pending: Pending) -> bool:
-    return pending.reason == INTERNAL_ERROR
 
 
 def _not_of_memory(error: Exception) -> Exception:

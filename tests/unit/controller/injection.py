@@ -10,19 +10,20 @@ import functools
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, Final
 
 from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.core.model.gangs.pods import Pod
 from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import Resources
 from tests.unit.controller.store import FakeStore
 
-MODULES = ("dispatcher.core.scheduling", "dispatcher.core.queues", "dispatcher.core.model")
+CORE: Final = "dispatcher.core"
 
 
 class InjectedError(Exception):
@@ -55,7 +56,10 @@ class Gang:
                 raise self.error or InjectedError(name)
 
     def _is_about(self, value: object) -> bool:
-        """True for the record, its uid, its gang or pod sets, their requests, and for a value with one of these."""
+        """True for the record, its uid, attempt, reason, gang, pod sets or pods, and for a value with one of these.
+
+        The requests of its pod sets are about it, too.
+        """
         own = self.record
         if value is own or value is own.gang or value is own.requirements:
             return True
@@ -67,6 +71,10 @@ class Gang:
         if type(value) in {tuple, list} and len(value) == 1:  # type: ignore[arg-type]  # has a length
             return self._is_about(next(iter(value)))  # type: ignore[call-overload]
         if any(value is each for each in own.gang.pod_sets) or value is own.gang.pod_sets:
+            return True
+        if value is not None and (value is own.attempt or value is own.pending):
+            return True
+        if type(value) is Pod and own.uid in (value.owner, value.claim):
             return True
         inner = getattr(value, "record", None) or getattr(value, "pods", None) or getattr(value, "gang", None)
         return inner is not None and not callable(inner) and inner is not value and self._is_own(inner)
@@ -97,6 +105,11 @@ def injected(gang: Gang, leaves_out: Sequence[tuple[type, str]] = COMMITS) -> It
         yield
 
 
+def rooms_of(names: Iterable[str]) -> set[str]:
+    """The rooms of the core that have these functions."""
+    return {name.removeprefix(f"{CORE}.").partition(".")[0] for name in names}
+
+
 @dataclass
 class Place:
     """A function, where it is named, and what makes of a function the value that stands there."""
@@ -111,7 +124,7 @@ class Place:
 def places() -> dict[str, Place]:
     """The functions of the core by their full names."""
     found: dict[str, Place] = {}
-    modules = [each for name in MODULES for each in _modules_of(name)]
+    modules = [*_modules_of(CORE)]
     named: dict[int, list[tuple[Any, str]]] = {}
     for module in list(sys.modules.values()):
         if module.__name__.startswith("dispatcher."):

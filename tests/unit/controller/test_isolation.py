@@ -23,10 +23,10 @@ from dispatcher.core.scheduling.cycle.isolation import BARRED_FOR
 from dispatcher.core.status.outlook import positions
 from dispatcher.errors import StoreUnavailable
 from dispatcher.kube.client import ClusterClient
-from tests.builders import at, make_blocked, make_gang, make_record
+from tests.builders import WAITS, at, make_blocked, make_gang, make_record
 from tests.fakes import FakeApiServer
 from tests.unit.controller import injection
-from tests.unit.controller.injection import injected
+from tests.unit.controller.injection import injected, rooms_of
 from tests.unit.controller.test_scheduler import dispatch_of
 from tests.unit.controller.test_scheduler_growth import TakenMeanwhile, ask, ray
 from tests.unit.controller.test_scheduler_queues import is_woken, put, scheduler_of
@@ -49,6 +49,8 @@ GANGS = {"fits": two_sets(501), "waits": two_sets(2501), "never": two_sets(90_00
 
 
 CASES = (*GANGS, "starved")
+ROOMS = {"lifecycle", "model", "queues", "scheduling"}
+"""The rooms of the core that a cycle calls: it plans in some of them, and makes the changes in `lifecycle`."""
 
 
 def tenant_of(case: str) -> Record:
@@ -118,6 +120,7 @@ async def test_exception_about_one_gang_at_any_function_of_the_core_stops_no_oth
 ) -> None:
     names = await called_for(server, client, case, has_queues=has_queues)
     assert len(names) > 30
+    assert rooms_of(names) >= ROOMS
     assert await stopped_by(server, client, case, names, has_queues=has_queues) == []
 
 
@@ -196,10 +199,14 @@ async def test_lack_of_memory_and_of_the_store_are_no_fault_of_a_gang(world: Wor
         "dispatcher.core.queues.ordering.rank",
         "dispatcher.core.queues.ordering.is_eligible",
         "dispatcher.core.queues.ordering.effective_priority",
+        "dispatcher.core.model.records.record.Pending.is_in_no_queue",
+        "dispatcher.core.model.records.record.Pending.has_position",
     ],
 )
 def test_exception_about_the_position_of_one_gang_leaves_all_other_positions(raising: str) -> None:
-    tenant = make_blocked(tenant_of("waits"))
+    tenant = make_blocked(
+        tenant_of("waits"), replace(WAITS)
+    )  # a reason of its own, which a call with it is about
     others = [make_blocked(make_record(name=f"aw-{number}", enqueue_seq=2 + number)) for number in range(3)]
     with injected(injection.Gang(tenant, raising=raising)):
         found = incremental.run(positions([tenant, *others], at(10), has_queues=False))
@@ -307,6 +314,7 @@ async def test_exception_about_the_growth_of_one_gang_at_any_function_of_the_cor
         gang = injection.Gang(ray(world, name="tenant"), is_in_amounts=False)
         await calls_while_growing(world, gang, has_queues=has_queues)
     assert len(gang.calls) > 30
+    assert rooms_of(gang.calls) >= ROOMS - {"queues"}
     found = []
     for name in sorted(gang.calls):
         before = sum(log.internal_errors().values())

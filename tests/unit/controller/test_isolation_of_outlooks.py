@@ -29,7 +29,8 @@ from dispatcher.core.status import outlook
 from dispatcher.core.status.outlook import UNKNOWN, Outlook
 from tests.builders import WAITS, at, make_core_node, make_gang, make_record
 from tests.unit.controller import injection
-from tests.unit.controller.injection import injected
+from tests.unit.controller.injection import injected, rooms_of
+from tests.unit.controller.test_isolation import ROOMS
 from tests.unit.virtual_time import monotonic
 
 QUEUES = (
@@ -55,7 +56,8 @@ def tenant_of(case: str) -> Record:
     record = replace(record, namespace="tenant")
     if phase is not Phase.QUEUED:
         return replace(record, expected_seconds=900)
-    return replace(record, pending=WAITS, blocked_since=at(-7200) if case == "starved" else None)
+    own = replace(WAITS)  # the object, too: a call with it is about this gang alone
+    return replace(record, pending=own, blocked_since=at(-7200) if case == "starved" else None)
 
 
 HONEST = [
@@ -154,6 +156,7 @@ async def test_exception_about_one_gang_at_any_function_of_the_core_hides_no_oth
     monkeypatch.setattr(outlook, "MOST_WORK", 600)  # a few plans for each kind of repair
     names = await called_for(case, has_queues=has_queues)
     assert len(names) > (30 if case in WAITING else 10)
+    assert rooms_of(names) >= ({*ROOMS, "status"} if case in WAITING else {"model", "scheduling"})
     assert await hidden_by(case, names[share::SHARES], has_queues=has_queues) == []
 
 
