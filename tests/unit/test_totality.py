@@ -8,9 +8,12 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
+import orjson
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
@@ -665,13 +668,32 @@ LARGE: Final[Mapping[str, Callable[[], tuple[str, object]]]] = {
 }
 
 
+MOST_BYTES_OF_EACH: Final = 100
+"""Bytes of memory, at most, that a reader takes for each byte of the object's JSON, and `MOST_BYTES_OF_ANY` beside."""
+MOST_BYTES_OF_ANY: Final = 2**16
+
+
 @pytest.mark.parametrize("name", LARGE)
 def test_the_largest_objects_are_read_or_refused(name: str) -> None:
     reader, raw = LARGE[name]()
-    try:
+    with suppress(*READERS[reader].errors):
         READERS[reader].read(raw)
-    except READERS[reader].errors:
-        return
+
+
+@pytest.mark.sweep  # memory is traced at the cost of many times the time
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("name", LARGE)
+def test_the_largest_objects_are_read_or_refused_within_a_bound_on_memory(name: str) -> None:
+    reader, raw = LARGE[name]()
+    READERS[reader].read(READERS[reader].real)  # what is kept once for all objects
+    tracemalloc.start()
+    try:
+        with suppress(*READERS[reader].errors):
+            READERS[reader].read(raw)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= MOST_BYTES_OF_ANY + MOST_BYTES_OF_EACH * len(orjson.dumps(raw))
 
 
 @pytest.mark.parametrize("name", READERS)

