@@ -252,10 +252,13 @@ def _having_enough(
 ) -> list[tuple[int, dict[str, int]]]:
     """The domains by each of these labels with nodes for all pods of the set, and for how many pods.
 
-    Costs O(nodes) for each label, sorted once.
+    Costs O(nodes) for each label; of several labels, the domains are sorted once.
     """
     domains = np.array([traits.domains(key) for key in keys])
     nodes = np.flatnonzero(each.mask & (fitting > 0) & (domains >= 0).all(axis=0))
+    if len(keys) == 1:
+        sums = np.bincount(domains[0, nodes], fitting[nodes]).astype(np.int64)
+        return [(int(sums[cell]), {keys[0]: int(cell)}) for cell in np.flatnonzero(sums >= each.count)]
     cells, of_node = np.unique(domains[:, nodes], axis=1, return_inverse=True)
     sums = np.bincount(of_node.reshape(-1), fitting[nodes], cells.shape[1]).astype(np.int64)
     return [

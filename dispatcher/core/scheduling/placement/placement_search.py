@@ -154,10 +154,12 @@ def placed_by_search(
     wanted: Sequence[Wanted], room: Room, traits: Traits, work: Work
 ) -> dict[int, Amounts] | None:
     """A placement found by search; None if there is none, or if the search would be, or was, too long: `work` says."""
-    nodes = _searched(wanted, room, traits)
     steps = work.most_steps
-    is_small = nodes.size <= MOST_SEARCHED_NODES and sum(each.count for each in wanted) <= MOST_SEARCHED_PODS
-    if not is_small or steps <= 0:
+    if steps <= 0 or sum(each.count for each in wanted) > MOST_SEARCHED_PODS:
+        work.is_cut = True
+        return None
+    nodes = _searched(wanted, room, traits)
+    if nodes.size > MOST_SEARCHED_NODES:
         work.is_cut = True
         return None
     ordered = next(orders(wanted, room))

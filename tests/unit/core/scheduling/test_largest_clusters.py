@@ -30,7 +30,12 @@ NODES: Final = tuple(
     Node(
         f"n{number}",
         Resources({"cpu": 4000 + number % 7, "pods": 110}),
-        labels={HOSTNAME: f"n{number}", "zone": f"z{number % 50}", "row": f"r{number % 10}"},
+        labels={
+            HOSTNAME: f"n{number}",
+            "rack": f"k{number % 500}",
+            "zone": f"z{number % 50}",
+            "row": f"r{number % 10}",
+        },
     )
     for number in range(5000)
 )
@@ -54,6 +59,7 @@ LARGEST: Final = {
     "every-component-of-another-size": each_of(MOST_COMPONENTS, 4, 2001),
     "one-pod-more-than-nodes": each_of(MOST_COMPONENTS, 5, 2001),
     "a-zone-for-each-set-and-one-set-more": each_of(51, 100, 2500, together=("zone",)),
+    "more-sets-than-racks": each_of(600, 10, 2500, together=("rack",)),
     "sets-spread-three-times": each_of(
         64, 300, 300, spread=(Spread("zone"), Spread("row"), Spread(HOSTNAME, 2))
     ),
