@@ -33,7 +33,7 @@ from dispatcher.core.model.gangs.pods import PodCounts
 from dispatcher.core.model.records.preemption import Reason
 from dispatcher.core.model.records.record import Attempt, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.capacity.capacity_snapshot import CapacitySnapshot
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 
@@ -246,7 +246,7 @@ def make_core_node(name: str, *taints: Taint, usable: bool = True, **allocatable
 
 def make_snapshot(*nodes: Node, **allocatable: int) -> CapacitySnapshot:
     """An idle cluster of these nodes, or of one node that has `allocatable`."""
-    ledger = CapacityLedger()
+    ledger = CapacityLedger(FitMode.AGGREGATE)
     for node in nodes or (Node("n1", _resources(allocatable)),):
         ledger.set_node(node)
     return ledger.snapshot()

@@ -21,7 +21,7 @@ from dispatcher.core.model.records.record import Phase, Record
 from dispatcher.core.model.records.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.queues.queue import Preemption, Queue, Quota, Reclaim
-from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cycle.isolation import BARRED_FOR
 from dispatcher.core.scheduling.explain.leader_snapshot import SchedulingRules
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
@@ -72,7 +72,7 @@ class Bench:
     """Two nodes that gangs hold, one that ends and one that does not, and gangs that wait with a tenant's."""
 
     def __init__(self, tenant: Record, *, has_queues: bool) -> None:
-        self.ledger = CapacityLedger()
+        self.ledger = CapacityLedger(FitMode.AGGREGATE)
         for name in ("n1", "n2"):
             self.ledger.set_node(make_core_node(name, cpu=5000))
         self.ledgers = {"hub": self.ledger}

@@ -72,7 +72,7 @@ class CapacityLedger:
     Events may come in any order: pods before their nodes, reservations before or after their pods.
     """
 
-    def __init__(self, fit: FitMode = FitMode.AGGREGATE, cluster: str = "") -> None:
+    def __init__(self, fit: FitMode = FitMode.NODE, cluster: str = "") -> None:
         self._cluster = cluster
         self._by_node = NodeLedger() if fit is FitMode.NODE else None
         self._nodes: dict[str, Node] = {}

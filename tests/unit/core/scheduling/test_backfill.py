@@ -15,7 +15,7 @@ from dispatcher.core.model.gangs.gang import Gang
 from dispatcher.core.model.records.record import Pending, Phase, Record
 from dispatcher.core.model.records.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.fit.backfill import Backfill, Running, State
 from dispatcher.core.scheduling.fit.backfill_reservation import (
@@ -171,7 +171,7 @@ def test_reservation_that_is_over_is_followed_by(
 
 def busy(cpu: int = 8000, free: int = 0) -> CapacityLedger:
     """A cluster of so many cpus, of which `free` are left by what runs."""
-    ledger = CapacityLedger()
+    ledger = CapacityLedger(FitMode.AGGREGATE)
     ledger.set_node(Node("n1", Resources({"cpu": cpu})))
     ledger.reserve("running", Gang(Resources({"cpu": cpu - free})))
     return ledger

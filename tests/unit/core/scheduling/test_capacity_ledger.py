@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from functools import partial
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,9 +15,13 @@ from dispatcher.core.model.clusters.nodes import Node, Taint, Toleration
 from dispatcher.core.model.gangs.gang import Gang, PodSet
 from dispatcher.core.model.gangs.pods import Gate, Pod, PodCounts, PodPhase, PodReason, Unscheduled
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
+from dispatcher.core.scheduling.capacity import capacity_ledger
 from dispatcher.core.scheduling.capacity.appwrapper_share import count_pods
-from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
 from tests.unit.core.scheduling.capacity_definition import account, attainable
+
+CapacityLedger = partial(capacity_ledger.CapacityLedger, FitMode.AGGREGATE)
+"""A ledger of sums over the nodes, which is what the definition says."""
 
 GPU = Taint("gpu", "", "NoSchedule")
 DRAIN = Taint("drain", "", "NoExecute")

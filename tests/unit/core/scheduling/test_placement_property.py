@@ -40,7 +40,7 @@ class World:
     reservations: dict[str, Resources]
 
     def ledger(self) -> CapacityLedger:
-        ledger = CapacityLedger()
+        ledger = CapacityLedger(FitMode.AGGREGATE)
         for node in self.nodes:
             ledger.set_node(node)
         for pod in self.pods:

@@ -15,7 +15,7 @@ from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.ordering import in_order
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, NotEvaluated, Placed, Waiting
 from tests.builders import at, make_gang, make_record, make_snapshot, make_snapshots
 from tests.one_queue import plan, starved
@@ -29,7 +29,7 @@ def test_first_that_does_not_fit_is_the_head_and_only_that_one() -> None:
         make_record(name="larger", gang=make_gang(cpu=4000)),
         make_record(name="small", gang=make_gang(cpu=1000)),
     )
-    ledger = CapacityLedger()
+    ledger = CapacityLedger(FitMode.AGGREGATE)
     ledger.set_node(Node("n1", Resources({"cpu": 4000})))
     ledger.reserve("somebody", Gang(Resources({"cpu": 2000})))
 
@@ -45,7 +45,7 @@ def test_strict_queue_evaluates_no_gang_after_a_waiting_head() -> None:
         make_record(name="head", gang=make_gang(gpu=1)),
         make_record(name="behind", gang=make_gang(cpu=1000)),
     )
-    ledger = CapacityLedger()
+    ledger = CapacityLedger(FitMode.AGGREGATE)
     ledger.set_node(Node("n1", Resources({"cpu": 8000, "nvidia.com/gpu": 1})))
     ledger.reserve("somebody", Gang(Resources({"nvidia.com/gpu": 1})))
 
@@ -64,7 +64,7 @@ def test_reservation_of_a_starved_gang_is_its_demand_and_no_more() -> None:
     fits_beside = make_record(name="fits-beside", gang=make_gang(cpu=1000))
     would_take_it = make_record(name="would-take-it", gang=make_gang(cpu=2000))
     other_resource = make_record(name="other-resource", gang=make_gang(gpu=1))
-    ledger = CapacityLedger()
+    ledger = CapacityLedger(FitMode.AGGREGATE)
     ledger.set_node(Node("n1", Resources({"cpu": 12000, "nvidia.com/gpu": 1})))
     ledger.reserve("somebody", Gang(Resources({"cpu": 7000})))
     queue = [would_take_it, fits_beside, starving, other_resource]
@@ -95,7 +95,7 @@ def test_starved_keeps_one_cluster_and_leaves_the_others_open() -> None:
     small = make_record(name="small", gang=make_gang(cpu=1000))
     clusters = {}
     for name in ("a", "b"):
-        ledger = CapacityLedger()
+        ledger = CapacityLedger(FitMode.AGGREGATE)
         ledger.set_node(Node("n1", Resources({"cpu": 8000})))
         ledger.reserve("somebody", Gang(Resources({"cpu": 4000})))
         clusters[name] = ledger.snapshot()
@@ -143,7 +143,7 @@ class _Life:
     def __init__(self, cpus: int, bound: timedelta) -> None:
         self.started: dict[str, int] = {}
         self._bound = bound
-        self._ledger = CapacityLedger()
+        self._ledger = CapacityLedger(FitMode.AGGREGATE)
         self._ledger.set_node(Node("n1", Resources({"cpu": cpus * 1000})))
         self._queue: dict[str, Record] = {}
         self._lengths: dict[str, int] = {}
