@@ -27,7 +27,7 @@ from dispatcher.controller.intake.intake import Intake, IntakeRules
 from dispatcher.controller.intake.limits import LabelResolver, Limits, Namespaces
 from dispatcher.controller.intake.priority_class_watch import PriorityClassWatch
 from dispatcher.controller.intake.specs import Specs
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.members.cluster_loader import ClusterLoader
 from dispatcher.controller.members.connector import Means, Pace
 from dispatcher.controller.members.first_lists import missing, wait_for_lists
@@ -239,10 +239,10 @@ class Session:
             lambda cluster, pool: process.metrics.potential_failures.labels(cluster, pool).inc(),
         )
 
-    def _make_cluster(self, name: str, client: ClusterClient) -> Cluster:
+    def _make_cluster(self, name: str, client: ClusterClient) -> WatchedCluster:
         settings = self._process.settings
         ledger = CapacityLedger(FitMode(settings.fit), name)
-        return Cluster(
+        return WatchedCluster(
             name,
             client,
             ledger,
@@ -622,7 +622,7 @@ class Session:
         selected, asked = forest.clusters_of(leaves), forest.class_of(leaves, gang)
         return self._fleet.provides_elsewhere(gang, requirements, selected, asked)
 
-    def _accepting(self, record: Record) -> list[Cluster]:
+    def _accepting(self, record: Record) -> list[WatchedCluster]:
         """The connected clusters that a cycle accepts for a gang; none while its queue does not count."""
         forest, leaves = self._queues.declared.forest, record.leaves
         if not are_there(record, forest):

@@ -94,7 +94,7 @@ class WrappedObject(Struct, frozen=True):
         return metadata.get(key) or None
 
 
-class Growth(StrEnum):
+class WaitGrowth(StrEnum):
     """How the wait between requeuings grows."""
 
     EXPONENTIAL = "exponential"
@@ -110,7 +110,7 @@ class Requeuing(Struct, frozen=True):
     """
 
     wait: timedelta = timedelta(seconds=DEFAULT_WAIT_SECONDS)
-    growth: Growth = Growth.EXPONENTIAL
+    growth: WaitGrowth = WaitGrowth.EXPONENTIAL
     max_wait: timedelta | None = None
     max_requeuings: int | None = None
     pause: timedelta = timedelta(0)
@@ -280,13 +280,13 @@ def _requeuing(entry: Entry, force_deletion: Entry) -> Requeuing:
     )
 
 
-def _growth(entry: Entry) -> Growth:
+def _growth(entry: Entry) -> WaitGrowth:
     """Read MCAD's growthType; as in MCAD, an unknown word means that the wait does not grow."""
-    word = Growth.EXPONENTIAL if entry.value is None else entry.any_text()
+    word = WaitGrowth.EXPONENTIAL if entry.value is None else entry.any_text()
     try:
-        return Growth(word)
+        return WaitGrowth(word)
     except ValueError:
-        return Growth.NONE
+        return WaitGrowth.NONE
 
 
 def _seconds_or_unlimited(seconds: int) -> timedelta | None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from dispatcher.api.clusters.provisioning import ProvisioningClass
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.specs import Specs, owner_of
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.members.potential_trust import PoolsFailed
 from dispatcher.core.kinds.manifest import Owner, reference
 from dispatcher.core.kinds.provisioning_request import refs_of
@@ -48,7 +48,7 @@ class AttemptContext(Struct, frozen=True):
     """Answers questions about attempts, from the caches, and from the database where a spec is not in memory."""
 
     informer: AppWrapperInformer
-    clusters: Mapping[str, Cluster]
+    clusters: Mapping[str, WatchedCluster]
     specs: Specs
     hub_id: str
     now: Callable[[], datetime]
@@ -59,7 +59,7 @@ class AttemptContext(Struct, frozen=True):
         """True if an object with this mark proves its attempt; `created_at` is the age of the AppWrapper."""
         return self.seals.vouch_for(mark.appwrapper, mark.attempt, mark.seal, created_at)
 
-    def cluster_of(self, record: Record | None) -> Cluster | None:
+    def cluster_of(self, record: Record | None) -> WatchedCluster | None:
         """The cluster that has objects of the AppWrapper; None if none has, or it is not connected."""
         if record is None or record.attempt is None:
             return None

@@ -29,7 +29,7 @@ from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.intake.attempt_context import AttemptContext, ClassOf
 from dispatcher.controller.intake.specs import owner_of_new
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.core.intake.status_end import end_in_status
 from dispatcher.core.kinds.manifest import Owner
 from dispatcher.core.kinds.provisioning_request import API_VERSION, KIND
@@ -68,7 +68,7 @@ Believes = Callable[[Mark], bool]
 
 
 async def search(
-    clusters: Mapping[str, Cluster], uids: Collection[str], on_hub: Collection[str], believes: Believes
+    clusters: Mapping[str, WatchedCluster], uids: Collection[str], on_hub: Collection[str], believes: Believes
 ) -> FoundAttempts:
     """Ask every connected member for anchors of the AppWrappers, and the hub for the requests of those in `on_hub`."""
     found = FoundAttempts()
@@ -82,8 +82,8 @@ async def search(
 
 
 async def _ask(
-    cluster: Cluster,
-    clusters: Mapping[str, Cluster],
+    cluster: WatchedCluster,
+    clusters: Mapping[str, WatchedCluster],
     uids: frozenset[str],
     believes: Believes,
     found: FoundAttempts,
@@ -99,7 +99,9 @@ async def _ask(
             found.are_complete = False  # a member that was lost meanwhile is known not to be connected
 
 
-async def _ask_hub(hub: Cluster, uids: frozenset[str], believes: Believes, found: FoundAttempts) -> None:
+async def _ask_hub(
+    hub: WatchedCluster, uids: frozenset[str], believes: Believes, found: FoundAttempts
+) -> None:
     requested: dict[tuple[str, str], int] = {}
     try:
         async with asyncio.timeout(SEARCH_SECONDS):
@@ -146,7 +148,7 @@ class UnknownAttempt(Struct, frozen=True):
 
 
 async def find_request(
-    cluster: Cluster, attempt: UnknownAttempt, class_of: ClassOf, now: datetime
+    cluster: WatchedCluster, attempt: UnknownAttempt, class_of: ClassOf, now: datetime
 ) -> Provisioning | None:
     """The request for capacity with which the attempt goes on; None if it needs none. Raises `ClusterError`."""
     found = await cluster.object_client.request_of(attempt.owner)
@@ -157,7 +159,7 @@ async def find_request(
     return recovered(found, declared, has_objects, cluster.name, now)
 
 
-async def _has_objects(cluster: Cluster, attempt: UnknownAttempt) -> bool:
+async def _has_objects(cluster: WatchedCluster, attempt: UnknownAttempt) -> bool:
     """True if the cluster has a wrapped object that this attempt has created."""
     for wrapped in attempt.wrapped:
         try:

@@ -25,7 +25,7 @@ from dispatcher import errors, log
 from dispatcher.api.annotations import Submitter
 from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.authorization import Access, WrappedKind, check_known, wrapped_kinds
 from dispatcher.core.model.bounded_dict import BoundedDict
@@ -88,7 +88,7 @@ class AuthorCheck:
     def __init__(
         self,
         is_allowed: Callable[[Access], Awaitable[bool]],
-        clusters: Mapping[str, Cluster],
+        clusters: Mapping[str, WatchedCluster],
         is_complete: Callable[[], bool],
         is_wanted: Callable[[str], bool],
         answered: Callable[[str], object],
@@ -253,7 +253,7 @@ class ServedKinds:
 
     def __init__(
         self,
-        clusters: Mapping[str, Cluster],
+        clusters: Mapping[str, WatchedCluster],
         is_complete: Callable[[], bool],
         monotonic: Callable[[], float],
     ) -> None:
@@ -284,7 +284,7 @@ class ServedKinds:
         remedy = f"did you mean {similar}?" if similar else INSTALL
         raise errors.NotFound(f"no cluster serves {kind} of {api_version}: {remedy}")
 
-    async def _find_in(self, cluster: Cluster, api_version: str, kind: str) -> Kind:
+    async def _find_in(self, cluster: WatchedCluster, api_version: str, kind: str) -> Kind:
         discovery, now = cluster.discovery, self._monotonic()
         is_fresh = self._loaded.get((cluster.name, api_version), now) > now
         if not discovery.serves((api_version, kind)) and (
@@ -297,7 +297,7 @@ class ServedKinds:
             self._loaded[cluster.name, api_version] = now + SECONDS
             raise
 
-    async def _lists(self, cluster: Cluster, api_version: str) -> bool:
+    async def _lists(self, cluster: WatchedCluster, api_version: str) -> bool:
         """False if the cluster lists its versions without this one. Raises `Unavailable` while it is not ready."""
         known, now = self._versions.get(cluster.name), self._monotonic()
         if known is None or known.until <= now:

@@ -72,7 +72,7 @@ def _unknown(_appwrapper: str) -> str | None:
     return None
 
 
-class Cluster:
+class WatchedCluster:
     """A cluster and its watches; the hub is the cluster named `hub`. A changed pod calls `on_pods` with its AppWrapper.
 
     `namespace_of` gives the namespace of an AppWrapper by uid, None while the AppWrapper is unknown; pods in other

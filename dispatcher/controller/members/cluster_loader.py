@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from dispatcher import log
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
 
@@ -30,7 +30,7 @@ class ClusterLoader:
 
     def __init__(
         self,
-        clusters: Mapping[str, Cluster],
+        clusters: Mapping[str, WatchedCluster],
         cache: Cache,
         wake: Callable[[str], None],
         wake_dispatch: Callable[[], None],
@@ -86,13 +86,13 @@ class ClusterLoader:
             self._wake_dispatch()
         await slices.for_each([record.uid for record in self._cache.records_in(name)], self._wake)
 
-    async def _track_gangs(self, cluster: Cluster, slices: Slices) -> None:
+    async def _track_gangs(self, cluster: WatchedCluster, slices: Slices) -> None:
         """Have the cluster track the current objects of its gangs, and recount the pods of all known AppWrappers."""
         uids = [record.uid for record in self._cache.records_in(cluster.name)]
         await slices.for_each(uids, partial(self._track_safely, cluster))
         cluster.recount_claims()
 
-    def _track_safely(self, cluster: Cluster, uid: str) -> None:
+    def _track_safely(self, cluster: WatchedCluster, uid: str) -> None:
         record = self._cache.get(uid)
         if record is None:
             return

@@ -19,7 +19,7 @@ from dispatcher import errors, log
 from dispatcher.api.clusters.membercluster import SecretKey
 from dispatcher.api.clusters.potential import NO_POTENTIAL, OnPotential, PotentialNodes
 from dispatcher.api.clusters.provisioning import ProvisioningClass
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.members.member import CONNECTING, AnotherCluster, Member, Unlisted, closed_for
 from dispatcher.core.model.clusters.potential import Trust
 from dispatcher.core.model.records import pending_reasons
@@ -96,7 +96,7 @@ class Means(Struct, frozen=True):
     hub: ClusterClient
     namespace: str
     connect: Callable[[Connection], ClusterClient]
-    make_cluster: Callable[[str, ClusterClient], Cluster]
+    make_cluster: Callable[[str, ClusterClient], WatchedCluster]
     records: ClusterRecords
     now: Callable[[], datetime]
     pace: Pace
@@ -108,7 +108,7 @@ class Means(Struct, frozen=True):
 class ConnectionCallbacks(Struct, frozen=True):
     """Callbacks of the connector: a member was connected, was disconnected, or was closed or opened to gangs."""
 
-    on_connected: Callable[[Member, Cluster], None]
+    on_connected: Callable[[Member, WatchedCluster], None]
     on_disconnected: Callable[[Member], None]
     on_changed: Callable[[], None]
 
@@ -189,7 +189,7 @@ class Connector:
             member.uid = uid
             member.recorded_state = None  # an unrecognised cluster has no record
 
-    async def _connect(self, member: Member, cluster: Cluster, watching: asyncio.Task[None]) -> None:
+    async def _connect(self, member: Member, cluster: WatchedCluster, watching: asyncio.Task[None]) -> None:
         """Report the member as connected once its nodes, pods and namespaces are listed."""
         listed = asyncio.create_task(cluster.wait_until_listed())
         try:
@@ -311,7 +311,7 @@ class Connector:
         task.add_done_callback(self._closings.discard)
 
 
-def _raise_if_broken(watching: asyncio.Task[None], cluster: Cluster | None) -> None:
+def _raise_if_broken(watching: asyncio.Task[None], cluster: WatchedCluster | None) -> None:
     """Raise the error that ended a watch, or that leaves one unread: the member's state is unknown without it."""
     if watching.done():
         watching.result()
@@ -319,7 +319,7 @@ def _raise_if_broken(watching: asyncio.Task[None], cluster: Cluster | None) -> N
         raise errors.TooLarge(cluster.excess)
 
 
-def _listing_error(cluster: Cluster) -> errors.ClusterError:
+def _listing_error(cluster: WatchedCluster) -> errors.ClusterError:
     if cluster.forbidden:
         return errors.Forbidden(f"may not list {' and '.join(cluster.forbidden)}")
     return Unlisted("its nodes and pods could not be listed within a minute")

@@ -21,7 +21,7 @@ from dispatcher.api.clusters.potential import NO_POTENTIAL, PotentialNodes
 from dispatcher.api.clusters.provisioning import ProvisioningClass
 from dispatcher.api.names import HUB_CLUSTER, MEMBERS_PATH
 from dispatcher.api.selector import Selector
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.members.connector import ConnectionCallbacks, Connector, Means
 from dispatcher.controller.members.member import (
     InvalidMember,
@@ -81,13 +81,13 @@ class Fleet:
 
     def __init__(
         self,
-        hub: Cluster,
+        hub: WatchedCluster,
         hub_uid: str,
         means: Means,
         callbacks: FleetCallbacks,
         count_running: Callable[[str], int],
     ) -> None:
-        self.clusters: dict[str, Cluster] = {HUB_CLUSTER: hub}
+        self.clusters: dict[str, WatchedCluster] = {HUB_CLUSTER: hub}
         self.ledgers: dict[str, CapacityLedger] = {HUB_CLUSTER: hub.ledger}
         self._hub = hub
         self._callbacks = callbacks
@@ -311,7 +311,7 @@ class Fleet:
             for each in self.snapshots([requirements]).values()
         )
 
-    def clusters_for(self, requirements: ClusterRequirements) -> list[Cluster]:
+    def clusters_for(self, requirements: ClusterRequirements) -> list[WatchedCluster]:
         """The connected clusters that the selector of the requirements allows; without members the hub."""
         if not self.has_members:
             return [self._hub]
@@ -321,7 +321,7 @@ class Fleet:
 
     def accepting(
         self, requirements: ClusterRequirements, selected: Selector, of_queue: ProvisioningClass | None
-    ) -> list[Cluster]:
+    ) -> list[WatchedCluster]:
         """The connected clusters that a cycle accepts for a gang now, whatever is free there; on a hub alone, the hub.
 
         `selected` are the clusters that the gang's queues select, `of_queue` is the class that they name. The list is
@@ -430,7 +430,7 @@ class Fleet:
         if member.cluster is not None:
             self._apply_policy(member.cluster, declared)
 
-    def _apply_policy(self, cluster: Cluster, declared: MemberCluster) -> None:
+    def _apply_policy(self, cluster: WatchedCluster, declared: MemberCluster) -> None:
         """Apply the declared namespace policy, pools, cordon and drain to a connected cluster."""
         declare_pools(cluster.name, cluster.ledger, self.potential_of(cluster.name))
         cluster.may_create_namespaces = declared.namespace_policy is NamespacePolicy.CREATE
@@ -451,7 +451,7 @@ class Fleet:
         self._disconnected(member)
         self._callbacks.on_member(name)
 
-    def _connected(self, member: Member, cluster: Cluster) -> None:
+    def _connected(self, member: Member, cluster: WatchedCluster) -> None:
         member.cluster = cluster
         self._apply_policy(cluster, member.declared)
         self.clusters[cluster.name], self.ledgers[cluster.name] = cluster, cluster.ledger

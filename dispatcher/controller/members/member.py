@@ -18,7 +18,7 @@ from dispatcher.api.clusters.membercluster import MemberCluster, parse_member_cl
 from dispatcher.api.clusters.potential import PotentialNodes
 from dispatcher.api.clusters.provisioning import ProvisioningClass
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.core.lifecycle.step import Loss
 from dispatcher.core.model.clusters.cluster_errors import RecentErrors
 from dispatcher.core.model.clusters.potential import FULL_TRUST, Trust, pools_of
@@ -59,7 +59,7 @@ class Member(Struct):
     since: datetime
     closed: Closed | None = CONNECTING
     uid: str = ""
-    cluster: Cluster | None = None
+    cluster: WatchedCluster | None = None
     unreachable_since: datetime | None = None
     is_loss_reported: bool = False
     errors: RecentErrors = field(default_factory=RecentErrors)
@@ -128,7 +128,7 @@ class Member(Struct):
             errors=self.errors.counts(now),
         )
 
-    def _closed_namespaces(self, cluster: Cluster, namespaces: frozenset[str]) -> frozenset[str]:
+    def _closed_namespaces(self, cluster: WatchedCluster, namespaces: frozenset[str]) -> frozenset[str]:
         is_open = self.declared.accepted_namespaces is AcceptedNamespaces.ALL
         return frozenset() if is_open else cluster.closed_namespaces(namespaces)
 
@@ -164,7 +164,7 @@ class Member(Struct):
             closed_message=closed.message,
         )
 
-    def _snapshot(self, cluster: Cluster) -> CapacitySnapshot:
+    def _snapshot(self, cluster: WatchedCluster) -> CapacitySnapshot:
         return cluster.capacity().without(self.reserve)
 
 

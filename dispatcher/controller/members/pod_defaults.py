@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from dispatcher import errors, log
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.core.kinds.pods.pod_defaults import NO_DEFAULTS, ClusterDefaults, DefaultsSurvey
 from dispatcher.core.model.records.requirements import ANYWHERE, ClusterRequirements
 
@@ -38,8 +38,8 @@ class PodDefaultsOfClusters:
 
     def __init__(
         self,
-        hub: Cluster,
-        clusters_for: Callable[[ClusterRequirements], Iterable[Cluster]],
+        hub: WatchedCluster,
+        clusters_for: Callable[[ClusterRequirements], Iterable[WatchedCluster]],
         monotonic: Callable[[], float],
     ) -> None:
         self._hub = hub
@@ -92,7 +92,7 @@ class _Questions:
         self._silent_since: dict[str, float] = {}
         """The clusters that did not answer, by name."""
 
-    async def ask(self, cluster: Cluster, read: Callable[[], Awaitable[_Read]]) -> _Read | None:
+    async def ask(self, cluster: WatchedCluster, read: Callable[[], Awaitable[_Read]]) -> _Read | None:
         """The answer of a cluster; None if it cannot be read now."""
         silent_since = self._silent_since.get(cluster.name)
         if silent_since is not None and self._monotonic() - silent_since < PAUSE_SECONDS:

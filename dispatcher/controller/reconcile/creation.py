@@ -13,7 +13,7 @@ from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.controller.intake.attempt_context import AttemptContext, Members
 from dispatcher.controller.intake.specs import hints_of
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.intake.authorization import check_namespace
@@ -110,7 +110,7 @@ class Creator:
         return Result(provisioning.fail(record, message, has_other, now))
 
     async def _with_owner(
-        self, record: Record, make: Callable[[Record, Cluster, Owner], Awaitable[Result]]
+        self, record: Record, make: Callable[[Record, WatchedCluster, Owner], Awaitable[Result]]
     ) -> Result:
         """Has objects made under their owner, unless the attempt cannot have one now."""
         cluster = self._context.cluster_of(record)
@@ -127,7 +127,7 @@ class Creator:
         owner = await self._bring_about_owner(record, cluster)
         return owner if isinstance(owner, Result) else await make(record, cluster, owner)
 
-    async def _request_all(self, record: Record, cluster: Cluster, owner: Owner) -> Result:
+    async def _request_all(self, record: Record, cluster: WatchedCluster, owner: Owner) -> Result:
         spec, view = await self._context.specs.of(record), self._context.informer.view(record.uid)
         given = view.provisioning_parameters if view else {}
         try:
@@ -156,7 +156,7 @@ class Creator:
         said = requested(cluster.name, refused_parameters(record, given))
         return Result(provisioning.note(record, said, self._context.now(), uid))
 
-    async def _create_all(self, record: Record, cluster: Cluster, owner: Owner) -> Result:
+    async def _create_all(self, record: Record, cluster: WatchedCluster, owner: Owner) -> Result:
         places = cluster.ledger.current(record.uid)
         hinted = owner if places is None else replace(owner, hints=hints_of(record.gang, places))
         spec = await self._context.specs.of(record)
@@ -178,12 +178,12 @@ class Creator:
             warnings += (f"{outcome.ref.kind} {outcome.ref.name}: {each}" for each in outcome.warnings)
         return Result(run_changes.created(record, tuple(made), self._context.now(), warnings, places))
 
-    def _gated(self, wrapped: WrappedObject, cluster: Cluster) -> WrappedObject:
+    def _gated(self, wrapped: WrappedObject, cluster: WatchedCluster) -> WrappedObject:
         """The object to create. If it can grow, its templates have the gate that stops additional pods."""
         kind = cluster.kinds.row(wrapped.group, wrapped.kind).pods
         return with_gates(kind, wrapped) if self._gates_growth and kind is not None else wrapped
 
-    async def _bring_about_owner(self, record: Record, cluster: Cluster) -> Owner | Result:
+    async def _bring_about_owner(self, record: Record, cluster: WatchedCluster) -> Owner | Result:
         """The owner of the objects in that cluster, or the result of an attempt that can have none now.
 
         In a member cluster the owner is an anchor. The AppWrapper has the finalizer before there can be an anchor, so
@@ -203,7 +203,7 @@ class Creator:
         except errors.Refused as error:
             return self._postpone(record, (), str(error))
 
-    async def _ask_member(self, record: Record, cluster: Cluster, owner: Owner) -> Result | None:
+    async def _ask_member(self, record: Record, cluster: WatchedCluster, owner: Owner) -> Result | None:
         """Asks the member before the first write: an attempt without an answer can still go elsewhere.
 
         None if the creation may go on.
@@ -222,7 +222,7 @@ class Creator:
         self._cache.note_sent(record.uid)
         return None
 
-    async def _bring_about_anchor(self, cluster: Cluster, owner: Owner) -> Anchor:
+    async def _bring_about_anchor(self, cluster: WatchedCluster, owner: Owner) -> Anchor:
         """The anchor of an attempt; its namespace is created first if the MemberCluster allows that."""
         try:
             return await cluster.anchors.ensure(owner)

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from dispatcher.api import conditions as words
 from dispatcher.controller.intake.attempt_context import AttemptContext, Members
 from dispatcher.controller.intake.limits import Limits
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.reconcile.result import Pacing
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.kinds.drift import message
@@ -212,13 +212,13 @@ def _observe_new(view: AppWrapperView | None, now: datetime) -> ObservedState:
     return ObservedState(None, wanted, now, is_finalizing=is_finalizing)
 
 
-def _withheld(record: Record, policy: LifecyclePolicy, cluster: Cluster) -> Withheld:
+def _withheld(record: Record, policy: LifecyclePolicy, cluster: WatchedCluster) -> Withheld:
     refs = record.attempt.objects if record.attempt else ()
     return withheld_by(refs, policy.items, tuple(map(cluster.objects.asked, refs)))
 
 
 def _objects_of(
-    record: Record, policy: LifecyclePolicy, cluster: Cluster, drift: str | None, withheld: Withheld
+    record: Record, policy: LifecyclePolicy, cluster: WatchedCluster, drift: str | None, withheld: Withheld
 ) -> ObservedObjects:
     refs = record.attempt.objects if record.attempt else ()
     shrinking, ledger = record.attempt.shrinking if record.attempt else None, cluster.ledger
@@ -244,7 +244,9 @@ def _objects_of(
     )
 
 
-def drift_of(context: AttemptContext, record: Record, cluster: Cluster, lowered: str = "") -> str | None:
+def drift_of(
+    context: AttemptContext, record: Record, cluster: WatchedCluster, lowered: str = ""
+) -> str | None:
     """The edited fields, in a sentence; a noted drift stands until every object is compared. Empty without drift.
 
     `lowered` is a sentence about objects that ask for fewer pods, which a comparison of fields leaves out.
@@ -267,7 +269,7 @@ def _noted(record: Record) -> str:
     return issue.message if issue is not None and issue.reason == words.DRIFTED else ""
 
 
-def _edits(context: AttemptContext, record: Record, ref: ObjectRef, cluster: Cluster) -> Edits | None:
+def _edits(context: AttemptContext, record: Record, ref: ObjectRef, cluster: WatchedCluster) -> Edits | None:
     """The edits of one object that a watch has shown; None until it is compared."""
     edition = cluster.objects.edition(ref)
     if edition is None:

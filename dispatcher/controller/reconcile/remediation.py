@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
 from dispatcher.controller.intake.attempt_context import AttemptContext
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.members.potential_trust import PoolsFailed
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
 from dispatcher.core.kinds.manifest import anchor_name
@@ -68,7 +68,7 @@ class Remediator:
         change = run_changes.complete(record, decision.done, now + observed.policy.kept_completed, now)
         return Result(change, wakes_scheduler=True)
 
-    async def _give_back_capacity(self, record: Record, cluster: Cluster) -> bool:
+    async def _give_back_capacity(self, record: Record, cluster: WatchedCluster) -> bool:
         """Deletes the request for the capacity of a gang that needs none any more; true once it is gone.
 
         The wrapped objects stay for their logs, and no node has to stay for them.
@@ -121,7 +121,7 @@ class Remediator:
                 return poll()
 
     async def _confirm(
-        self, record: Record, observed: ObservedState, suspected: Do, cluster: Cluster
+        self, record: Record, observed: ObservedState, suspected: Do, cluster: WatchedCluster
     ) -> ObservedState:
         """The observed state, with the evidence for the suspicion read from the API server."""
         match evidence_for(suspected.reason):
@@ -134,7 +134,7 @@ class Remediator:
             case Evidence.NOTHING:
                 return observed
 
-    async def _withheld(self, record: Record, observed: ObservedState, cluster: Cluster) -> Withheld:
+    async def _withheld(self, record: Record, observed: ObservedState, cluster: WatchedCluster) -> Withheld:
         """The pods that its objects do not ask for; objects that no watch shows are read from the API server.
 
         With `minAvailable` it does not matter what they ask for.
@@ -150,7 +150,7 @@ class Remediator:
         return withheld_by(refs, items, [read.get(ref, now) for ref, now in zip(refs, shown, strict=True)])
 
     async def _with_missing(
-        self, record: Record, objects: ObservedObjects, cluster: Cluster
+        self, record: Record, objects: ObservedObjects, cluster: WatchedCluster
     ) -> ObservedObjects:
         """The observed objects, with those that the watches miss read from the API server.
 
@@ -171,13 +171,13 @@ class Remediator:
         return replace(objects, states=states, absent=absent, unserved=unserved)
 
 
-def pools_failed(record: Record, observed: ObservedState, cluster: Cluster) -> PoolsFailed:
+def pools_failed(record: Record, observed: ObservedState, cluster: WatchedCluster) -> PoolsFailed:
     """The pools whose nodes did not come for a gang, and whether a scheduler looked for nodes for its pods."""
     confirmed = bool(cluster.ledger.unscheduled(record.uid))
     return PoolsFailed(cluster.name, observed.awaited_pools, record.namespace, confirmed)
 
 
-async def _complaint(record: Record, decision: Do, observed: ObservedState, cluster: Cluster) -> str:
+async def _complaint(record: Record, decision: Do, observed: ObservedState, cluster: WatchedCluster) -> str:
     """Why an operator makes no pods, or no node runs them, in their own words. Empty if not known.
 
     Often an Event is the only trace of an operator's problem.
@@ -195,14 +195,14 @@ async def _complaint(record: Record, decision: Do, observed: ObservedState, clus
     return "; ".join(each for each in (why, said) if each and each not in decision.message)
 
 
-async def _failure(record: Record, reason: str, cluster: Cluster) -> PodFailure | None:
+async def _failure(record: Record, reason: str, cluster: WatchedCluster) -> PodFailure | None:
     """How a pod of a gang that ends for this reason failed first; None if none did, or if it cannot be read."""
     if not may_have_failed_pods(reason):
         return None
     return await cluster.pod_failures.first(record.namespace, record.uid)
 
 
-async def _of_controllers(record: Record, observed: ObservedState, cluster: Cluster) -> str:
+async def _of_controllers(record: Record, observed: ObservedState, cluster: WatchedCluster) -> str:
     """Why controllers make no pods, in their words, with the title of the object; empty if not known.
 
     First the statuses of the wrapped objects are looked at, then the warnings of their namespace, which may be too many
@@ -284,12 +284,12 @@ class Remover:
             return Result(removal.expire(record, self._context.now()))
         return poll()
 
-    def _is_garbage_collected(self, record: Record, cluster: Cluster) -> bool:
+    def _is_garbage_collected(self, record: Record, cluster: WatchedCluster) -> bool:
         """True on the hub, once the AppWrapper is gone or has no finalizer: the API server removes what it owns."""
         view = self._context.informer.view(record.uid)
         return not cluster.is_member and not (view is not None and view.has_finalizer)
 
-    async def _are_gone(self, record: Record, cluster: Cluster) -> bool:
+    async def _are_gone(self, record: Record, cluster: WatchedCluster) -> bool:
         """True once all objects of a deleted AppWrapper are gone; in a member the last of them is the anchor."""
         if cluster.is_member:
             return await self._is_anchor_gone(record, cluster)
@@ -298,19 +298,19 @@ class Remover:
                 return False
         return True
 
-    async def _is_anchor_gone(self, record: Record, cluster: Cluster) -> bool:
+    async def _is_anchor_gone(self, record: Record, cluster: WatchedCluster) -> bool:
         """Deletes the anchor of an attempt in a member cluster; true once there is none."""
         if record.attempt is None or not cluster.is_member:
             return True
         name = anchor_name(record.uid, record.attempt.number)
         return await cluster.anchors.remove(record.namespace, name, record.uid)
 
-    async def _delete(self, record: Record, cluster: Cluster, refs: Sequence[ObjectRef]) -> bool:
+    async def _delete(self, record: Record, cluster: WatchedCluster, refs: Sequence[ObjectRef]) -> bool:
         """Deletes the objects that are not being deleted yet, last first; true once all are gone."""
         owner = self._context.owner_of(record)
         return all([await cluster.object_client.remove(ref, owner) for ref in reversed(refs)])
 
-    async def _wait_for_pods(self, record: Record, cluster: Cluster) -> Result:
+    async def _wait_for_pods(self, record: Record, cluster: WatchedCluster) -> Result:
         """Looks again when pods may be gone; deletes pods that stay by force, once the policy allows that.
 
         While the watch shows live pods no list is asked for: an event wakes the AppWrapper when they go.

@@ -17,7 +17,7 @@ from typing import Final
 from msgspec import Struct
 
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.lifecycle.approvals import pause_after
@@ -89,7 +89,7 @@ class Results:
         self,
         committer: Committer,
         informer: AppWrapperInformer,
-        clusters: Mapping[str, Cluster],
+        clusters: Mapping[str, WatchedCluster],
         queue: WorkQueue,
         pacing: Pacing,
         choices: Pacing,

@@ -33,7 +33,7 @@ from msgspec.structs import replace
 from dispatcher import errors, log
 from dispatcher.api.conditions import ConditionType
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake import namespace_bounds
@@ -78,7 +78,7 @@ class StatusWriter:
         self,
         informer: AppWrapperInformer,
         cache: Cache,
-        clusters: Mapping[str, Cluster],
+        clusters: Mapping[str, WatchedCluster],
         queue: WorkQueue,
         *,
         monotonic: Callable[[], float],

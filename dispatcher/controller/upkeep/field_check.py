@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from dispatcher import errors, log
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.controller.intake.attempt_context import AttemptContext
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.core.kinds.manifest import reference
@@ -67,7 +67,7 @@ class FieldCheck:
         context: AttemptContext,
         cache: Cache,
         committer: Committer,
-        clusters_for: Callable[[Record], Iterable[Cluster]],
+        clusters_for: Callable[[Record], Iterable[WatchedCluster]],
     ) -> None:
         self._context = context
         self._cache = cache

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from dispatcher import log
 from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.model.records.record import Record
 from dispatcher.core.status.queue_status import QueueState
@@ -41,7 +41,7 @@ class Sources(Struct, frozen=True):
     """
 
     cache: Cache
-    clusters: Mapping[str, Cluster]
+    clusters: Mapping[str, WatchedCluster]
     reachable: Callable[[], Mapping[str, bool]]
     informer: AppWrapperInformer
     watches: Callable[[], Iterable[tuple[str, Reflector[Any]]]]
@@ -105,7 +105,7 @@ def _failing(watches: Iterable[tuple[str, Reflector[Any]]]) -> dict[tuple[str, .
 
 
 def _of_each(
-    clusters: Mapping[str, Cluster], amounts: Callable[[Cluster], Mapping[str, int]]
+    clusters: Mapping[str, WatchedCluster], amounts: Callable[[WatchedCluster], Mapping[str, int]]
 ) -> dict[tuple[str, ...], int]:
     return {
         (name, resource): amount
@@ -135,7 +135,7 @@ def metric_values_of(queues: Collection[QueueState]) -> QueueMetricValues:
     )
 
 
-def _free(cluster: Cluster) -> dict[str, int]:
+def _free(cluster: WatchedCluster) -> dict[str, int]:
     """The free amount of each resource that the cluster has; an exhausted resource is 0, not absent."""
     free = cluster.ledger.free()
     return {resource: free[resource] for resource in {*cluster.ledger.total(), *free}}

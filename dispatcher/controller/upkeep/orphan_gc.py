@@ -14,7 +14,7 @@ from typing import Final
 
 from dispatcher import errors, log
 from dispatcher.controller.intake.attempt_context import AttemptContext
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.lifecycle.removal import AnchorState, anchor_state, is_small_share, was_missed
 from dispatcher.core.model.records.record import Phase
@@ -76,7 +76,7 @@ class OrphanCollector:
                     await self._wake.wait()
             self._wake.clear()
 
-    async def _collect_safely(self, cluster: Cluster) -> None:
+    async def _collect_safely(self, cluster: WatchedCluster) -> None:
         try:
             await self.collect(cluster)
         except (errors.ClusterError, errors.StoreError) as error:
@@ -85,7 +85,7 @@ class OrphanCollector:
             log.count_internal_error("orphan_gc")
             _log.exception("orphan_collection_failed", cluster=cluster.name)
 
-    async def collect(self, cluster: Cluster) -> None:
+    async def collect(self, cluster: WatchedCluster) -> None:
         """Remove the orphans of one member; without a complete list nothing is removed."""
         ours = [found async for found in cluster.anchors.all() if self._is_ours(found)]
         judged = [(found, self._state_of(found)) for found in ours if not found.deleting]
@@ -104,7 +104,7 @@ class OrphanCollector:
             _log.info("orphan_deleted", cluster=cluster.name, anchor=f"{found.namespace}/{found.name}")
             await cluster.anchors.delete(found)
 
-    def _without_missed(self, cluster: Cluster, unknown: list[Found]) -> list[Found]:
+    def _without_missed(self, cluster: WatchedCluster, unknown: list[Found]) -> list[Found]:
         """The anchors created after a restore; a warning names the others whenever they change."""
         if self._restored_at is None:
             return unknown

@@ -34,7 +34,7 @@ from dispatcher import errors, log
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.planner import Planner
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.controller.upkeep.snapshot_keeper import Clusters, ClusterState, facts_in_steps, states_of
+from dispatcher.controller.upkeep.snapshot_keeper import Clusters, SchedulingState, facts_in_steps, states_of
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.records.record import Change, Phase, Record
 from dispatcher.core.scheduling.cycle.isolation import BARRED_FOR
@@ -67,7 +67,7 @@ class _Searched(Struct, frozen=True):
     queued: tuple[Record, ...]
     aside: frozenset[str]
     holders_version: int
-    states: Mapping[str, ClusterState]
+    states: Mapping[str, SchedulingState]
 
 
 class OutlookKeeper:

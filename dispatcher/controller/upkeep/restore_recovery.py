@@ -35,7 +35,7 @@ from dispatcher.controller.intake.attempt_search import (
     note_found,
     note_unanswered,
 )
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.slices import Slices
@@ -173,7 +173,7 @@ class RestoreRecovery:
     async def _wrapped_kinds(self) -> set[Kind]:
         return {kind async for record in self._unended() for kind in _kinds_of(record)}
 
-    async def _search_member(self, cluster: Cluster, search: Search) -> None:
+    async def _search_member(self, cluster: WatchedCluster, search: Search) -> None:
         try:
             async for found in cluster.anchors.all():
                 if found.hub_id == self._hub_id and self._is_proven(found.mark):

@@ -56,7 +56,7 @@ class Clusters(Protocol):
         """The reserve of a cluster."""
 
 
-class ClusterState(Struct, frozen=True):
+class SchedulingState(Struct, frozen=True):
     """The facts of a cluster at one moment, to be compared with those of another moment.
 
     `uses` differ where a pod was bound as planned, which frees nothing. `defaults` are those of pods, None where they
@@ -78,7 +78,7 @@ def states_of(
     clusters: Clusters,
     rules: SchedulingRules,
     surveys: Mapping[str, DefaultsSurvey] = NO_SURVEYS,
-) -> dict[str, ClusterState]:
+) -> dict[str, SchedulingState]:
     """The state of each cluster now, by name; `surveys` are the defaults of pods there."""
     cache.follow_terms()
     snapshots = clusters.snapshots(cache.pending_queue.requirements())
@@ -90,7 +90,7 @@ def states_of(
     for uid, found in cache.surplus().items():
         surplus.get(cache.cluster_of(uid), {})[uid] = found
     return {
-        name: ClusterState(
+        name: SchedulingState(
             each,
             by_cluster[name],
             each.capacity.nodes.uses if each.capacity.nodes else {},
@@ -103,7 +103,7 @@ def states_of(
     }
 
 
-def facts_in_steps(state: ClusterState, clusters: Clusters, now: datetime) -> Steps[ClusterFacts]:
+def facts_in_steps(state: SchedulingState, clusters: Clusters, now: datetime) -> Steps[ClusterFacts]:
     """The facts of a cluster; its nodes and pods are those of the call, so the steps read nothing of the ledger."""
     snapshot = state.snapshot
     ledger = clusters.ledgers.get(snapshot.name)
@@ -115,7 +115,7 @@ def facts_in_steps(state: ClusterState, clusters: Clusters, now: datetime) -> St
 
 
 def _facts_in_steps(
-    state: ClusterState, cluster: Cluster, counting: Steps[tuple[OwnedPods, ...]], now: datetime
+    state: SchedulingState, cluster: Cluster, counting: Steps[tuple[OwnedPods, ...]], now: datetime
 ) -> Steps[ClusterFacts]:
     pods = yield from counting
     return ClusterFacts(
@@ -147,7 +147,7 @@ class SnapshotKeeper:
         self._period = period
         self._surveys = surveys
         self._planner = Planner()
-        self._written: dict[str, ClusterState] | None = None
+        self._written: dict[str, SchedulingState] | None = None
 
     async def run(self) -> None:
         """Write what has changed once in each period, until cancelled; a failed write is made up for by the next."""
@@ -177,10 +177,10 @@ class SnapshotKeeper:
         await self._store.write(documents, found.keys(), now)
         self._written = found
 
-    def _states(self) -> dict[str, ClusterState]:
+    def _states(self) -> dict[str, SchedulingState]:
         return states_of(self._cache, self._clusters, self._rules(), self._surveys())
 
-    async def _document(self, state: ClusterState, now: datetime) -> bytes:
+    async def _document(self, state: SchedulingState, now: datetime) -> bytes:
         return await self._planner.run(_document_in_steps(facts_in_steps(state, self._clusters, now)))
 
 

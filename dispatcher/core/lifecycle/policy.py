@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from dispatcher.api import conditions as words
 from dispatcher.api.annotations import FaultTolerance
-from dispatcher.api.appwrapper import AppWrapperSpec, Growth, Requeuing, WrappedObject
+from dispatcher.api.appwrapper import AppWrapperSpec, Requeuing, WaitGrowth, WrappedObject
 from dispatcher.core.kinds.completion import CompletionRule, completion_rule, with_asked_pods
 from dispatcher.core.kinds.demand import pods_by_item
 from dispatcher.core.kinds.registry import BUILT_IN, Kinds
@@ -63,11 +63,11 @@ class LifecyclePolicy(Struct, frozen=True):
         """How long the gang may be short of pods after so many requeuings: T, 2T, 4T…; T, 2T, 3T…; or always T."""
         seconds = int(self.requeuing.wait.total_seconds())
         match self.requeuing.growth:
-            case Growth.EXPONENTIAL:
+            case WaitGrowth.EXPONENTIAL:
                 seconds *= 2 ** min(requeuings, 31)
-            case Growth.LINEAR:
+            case WaitGrowth.LINEAR:
                 seconds *= requeuings + 1
-            case Growth.NONE:
+            case WaitGrowth.NONE:
                 pass
         grown = timedelta(seconds=min(seconds, _LONGEST_SECONDS))
         return min(grown, self.requeuing.max_wait or grown)

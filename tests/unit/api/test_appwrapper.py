@@ -10,10 +10,10 @@ from dispatcher.api.appwrapper import (
     AppWrapperSpec,
     DeclaredPodSet,
     DispatchDuration,
-    Growth,
     Requeuing,
     Scheduling,
     TemplatePodSet,
+    WaitGrowth,
     WrappedObject,
     parse_spec,
 )
@@ -159,7 +159,7 @@ def test_scheduling_left_out_has_mcads_defaults() -> None:
     assert spec.scheduling == Scheduling(
         requeuing=Requeuing(
             wait=timedelta(seconds=300),
-            growth=Growth.EXPONENTIAL,
+            growth=WaitGrowth.EXPONENTIAL,
             max_wait=None,
             max_requeuings=None,
             pause=timedelta(0),
@@ -186,7 +186,7 @@ def test_scheduling_is_kept() -> None:
     assert spec.scheduling == Scheduling(
         Requeuing(
             wait=timedelta(seconds=60),
-            growth=Growth.LINEAR,
+            growth=WaitGrowth.LINEAR,
             max_wait=timedelta(seconds=240),
             max_requeuings=3,
             pause=timedelta(seconds=5),
@@ -225,7 +225,7 @@ def test_forced_deletion_has_two_spellings(scheduling: dict[str, Any], expected:
 def test_unknown_growth_is_no_growth() -> None:
     raw = {"requeuing": {"growthType": "expnential"}}
 
-    assert parse({"resources": {}, "schedulingSpec": raw}).scheduling.requeuing.growth is Growth.NONE
+    assert parse({"resources": {}, "schedulingSpec": raw}).scheduling.requeuing.growth is WaitGrowth.NONE
 
 
 def test_fields_that_never_had_a_meaning_are_accepted() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.appwrapper import AppWrapperSpec, Growth, parse_spec
+from dispatcher.api.appwrapper import AppWrapperSpec, WaitGrowth, parse_spec
 from dispatcher.api.conditions import ComponentsCondition, ComponentsPhase
 from dispatcher.api.schema import FIELDS
 from tests.crd_fields import asked_of, beyond, fields, required, steps_to, takes, text, within
@@ -168,7 +168,7 @@ def test_defaults_of_the_schema_are_those_of_the_reader() -> None:
 def test_schema_names_every_way_to_grow() -> None:
     described = WRITTEN["spec.schedulingSpec.requeuing.growthType"]["description"]
 
-    assert set(Growth) <= set(re.findall(r"\w+", described))
+    assert set(WaitGrowth) <= set(re.findall(r"\w+", described))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import orjson
 from aiohttp import web
 
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.core.status.clusters import ClusterState
 from dispatcher.errors import SettingsError
@@ -148,8 +148,8 @@ class Clusters:
         self.clients.append(client_of(self.members[name], token=to.token))
         return self.clients[-1]
 
-    def make_cluster(self, name: str, client: ClusterClient) -> Cluster:
-        return Cluster(
+    def make_cluster(self, name: str, client: ClusterClient) -> WatchedCluster:
+        return WatchedCluster(
             name,
             client,
             CapacityLedger(),

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from dispatcher.api.names import GROWTH_ANNOTATION, GROWTH_GATE, HUB_ANNOTATION, ITEM_ANNOTATION, UID_LABEL
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.model.gangs.pods import PodCounts
@@ -40,7 +40,7 @@ class Observed:
         self.pods_of: list[str] = []
         self.on_pods: Callable[[str], object] = lambda _appwrapper: None
         self.homes = {AW: "default"}
-        self.cluster = Cluster(
+        self.cluster = WatchedCluster(
             "hub",
             client,
             self.ledger,
@@ -404,7 +404,7 @@ async def test_appwrapper_with_an_object_removed_before_its_watch_is_woken_durin
     server.on("GET", "/api/v1", answer({"resources": [secrets]}))
     has(server, "secrets")
 
-    def learns(cluster: Cluster, uid: str, *, on: str = "hub", until_deleted: bool = False) -> None:
+    def learns(cluster: WatchedCluster, uid: str, *, on: str = "hub", until_deleted: bool = False) -> None:
         dispatching = queue_changes.dispatch(make_record(uid=uid), on, at(1)).after
         token = make_ref(api_version="v1", kind="Secret", name="token", uid=f"token-of-{uid}")
         record = run_changes.created(dispatching, (token,), at(2)).after
@@ -457,7 +457,7 @@ async def test_unserved_kind_is_asked_about_again_sooner_after_no_answer(
     served = answer({"resources": [{"name": "rayclusters", "kind": "RayCluster", "namespaced": True}]})
     server.on("GET", "/apis/ray.io/v1", first, served)
     wanted = frozenset({("ray.io/v1", "RayCluster")})
-    member = Cluster(
+    member = WatchedCluster(
         "east", client, CapacityLedger(), on_capacity=lambda: None, on_pods=lambda _appwrapper: None
     )
     async with workers.running(member.run()):
@@ -569,7 +569,7 @@ async def test_wrapped_pod_in_a_member_counts_by_the_uid_of_its_anchor_and_not_b
     has(server, "pods", make_pod("fine", of=AW, controller=ANCHOR), by_name, by_kind)
     told: list[str] = []
     home = {AW: "default"}.get
-    cluster = Cluster(
+    cluster = WatchedCluster(
         "east", client, CapacityLedger(), on_capacity=lambda: None, on_pods=told.append, namespace_of=home
     )
     async with workers.running(cluster.run()):

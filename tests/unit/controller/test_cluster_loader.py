@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.members.cluster_loader import AGAIN_SECONDS, ClusterLoader
 from dispatcher.controller.scheduling import slices
 from dispatcher.controller.scheduling.cache import Cache
@@ -41,7 +41,7 @@ class Bench:
     def __init__(self, client: ClusterClient) -> None:
         self.client = client
         self.ledgers: dict[str, CapacityLedger] = {}
-        self.clusters: dict[str, Cluster] = {}
+        self.clusters: dict[str, WatchedCluster] = {}
         self.hub = self.comes("hub")
         self.cache = Cache(self.ledgers)
         self.cache.load(map(gang, range(GANGS)))
@@ -59,10 +59,10 @@ class Bench:
             lambda: next(clock) * 2 * SLICE_SECONDS,
         )
 
-    def comes(self, name: str) -> Cluster:
+    def comes(self, name: str) -> WatchedCluster:
         """A listed cluster."""
         ledger = CapacityLedger()
-        cluster = Cluster(
+        cluster = WatchedCluster(
             name, self.client, ledger, on_capacity=lambda: None, on_pods=lambda _appwrapper: None
         )
         for each in cluster._needed:  # noqa: SLF001  # as if they were listed

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from dispatcher import errors
 from dispatcher.api.clusters.membercluster import MemberCluster, SecretKey
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.members.connector import ConnectionCallbacks, Connector, Means, Pace
 from dispatcher.controller.members.member import CONNECTING, Member
 from dispatcher.core.model.clusters.cluster_errors import ErrorCounts
@@ -94,7 +94,7 @@ class Bench(Clusters):
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.connector.close()
 
-    def _connected(self, member: Member, cluster: Cluster) -> None:
+    def _connected(self, member: Member, cluster: WatchedCluster) -> None:
         member.cluster = cluster
         self.told.append(f"{member.name} connected")
 
@@ -595,7 +595,7 @@ async def test_member_that_forbids_lists_refuses_our_credentials(bench: Bench) -
 async def test_internal_error_closes_one_member_and_no_other(bench: Bench) -> None:
     make = bench.make_cluster
 
-    def fail_once(name: str, client: ClusterClient) -> Cluster:
+    def fail_once(name: str, client: ClusterClient) -> WatchedCluster:
         bench.make_cluster = make  # type: ignore[method-assign]
         raise KeyError(name)
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dispatcher import errors
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import FINALIZER
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.reconcile.creation import LONGEST_IN_THE_WAY, MOST_FAILURES, Creator
 from dispatcher.controller.reconcile.result import Result
 from dispatcher.core.kinds.manifest import Anchor, anchor_name, build
@@ -61,7 +61,7 @@ NOTED = [("east", "default")]
 class East:
     """A member that accepts all creations, the requests to it and to the hub, and the members with noted errors."""
 
-    def __init__(self, world: World, server: FakeApiServer, cluster: Cluster) -> None:
+    def __init__(self, world: World, server: FakeApiServer, cluster: WatchedCluster) -> None:
         self.world = world
         self.server = server
         self.cluster = cluster

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from dispatcher.api.appwrapper import WrappedObject, parse_spec
 from dispatcher.controller.intake.specs import Specs
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.declaration import KindDeclaration, PodSetDeclaration
 from dispatcher.core.kinds.manifest import Owner
@@ -68,7 +68,7 @@ async def test_object_that_no_watch_shows_is_read_by_its_declaration(
     served = {"name": "trainings", "kind": "Training", "namespaced": True}
     server.on("GET", f"/apis/{OWN}", answer({"resources": [served]}))
     server.on("GET", f"{COLLECTION}/train", answer({**TRAINING, "metadata": metadata, "status": status}))
-    cluster = Cluster(
+    cluster = WatchedCluster(
         "hub",
         client,
         CapacityLedger(),

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from dispatcher.api.conditions import ConditionType
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.upkeep.field_check import ANSWER_SECONDS, FieldCheck
 from dispatcher.core.lifecycle import first_changes, queue_changes, removal
 from dispatcher.core.model.records.record import Change, Record
@@ -41,11 +41,11 @@ class Bench:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.clusters: list[Cluster] = [world.cluster]
+        self.clusters: list[WatchedCluster] = [world.cluster]
         self.check = FieldCheck(world.context, world.cache, world.committer, self.clusters_for)
         world.server.on("POST", JOBS, answer(made(job("train")), 201, UNKNOWN))
 
-    def clusters_for(self, _record: Record) -> Iterable[Cluster]:
+    def clusters_for(self, _record: Record) -> Iterable[WatchedCluster]:
         return self.clusters
 
     async def waiting(self, name: str, *templates: dict[str, object]) -> Record:
@@ -137,7 +137,7 @@ async def test_next_cluster_answers_for_a_kind_that_the_first_does_not_serve(
         ledger, wake = CapacityLedger(), world.wake_dispatch
         bench.clusters.insert(
             0,
-            Cluster(
+            WatchedCluster(
                 "east", client, ledger, on_capacity=wake, on_pods=world.wake, namespace_of=world.namespace_of
             ),
         )

@@ -11,7 +11,7 @@ import pytest
 
 from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR, HUB_CLUSTER, LEGACY_GROUP
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.controller.members.cluster import Cluster as Connected
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.members.pod_defaults import PodDefaultsOfClusters
 from dispatcher.core.intake.proposal import KnownDefaults, known_defaults, propose, with_pod_defaults
 from dispatcher.core.kinds.pods.pod_defaults import NO_DEFAULTS, ClusterDefaults, DefaultsSurvey, PodDefaults
@@ -125,13 +125,13 @@ RUNTIME_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 class Fleet:
     """A hub and three members with defaults of their own, of which some are connected."""
 
-    def __init__(self, servers: dict[str, FakeApiServer], clusters: dict[str, Connected]) -> None:
+    def __init__(self, servers: dict[str, FakeApiServer], clusters: dict[str, WatchedCluster]) -> None:
         self.servers = servers
         self.connected: list[str] = []
         self.clusters = clusters
         self.defaults = PodDefaultsOfClusters(clusters[HUB_CLUSTER], self._clusters_for, monotonic)
 
-    def _clusters_for(self, requirements: ClusterRequirements) -> list[Connected]:
+    def _clusters_for(self, requirements: ClusterRequirements) -> list[WatchedCluster]:
         if self.connected == [HUB_CLUSTER]:
             return [self.clusters[HUB_CLUSTER]]
         return [self.clusters[each] for each in self.connected if requirements.selector.matches({"at": each})]
@@ -196,7 +196,7 @@ async def fleet() -> AsyncIterator[Fleet]:
         servers = {name: await stack.enter_async_context(FakeApiServer()) for name in NAMES}
         clients = {name: client_of(server) for name, server in servers.items()}
         clusters = {
-            name: Connected(
+            name: WatchedCluster(
                 name,
                 client,
                 CapacityLedger(),

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dispatcher import errors
 from dispatcher.api.clusters.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.clusters.membercluster import MemberCluster, SecretKey
-from dispatcher.controller.members.cluster import Cluster, Namespace
+from dispatcher.controller.members.cluster import Namespace, WatchedCluster
 from dispatcher.controller.members.member import (
     CONNECTING,
     LISTING,
@@ -46,9 +46,9 @@ def make_member(**fields: Any) -> Member:  # noqa: ANN401
     return Member(**{**values, **fields})
 
 
-def make_cluster(client: ClusterClient, *, is_ready: bool = True) -> Cluster:
+def make_cluster(client: ClusterClient, *, is_ready: bool = True) -> WatchedCluster:
     """A cluster of one node of 8 cpu and the namespace `default`."""
-    cluster = Cluster(
+    cluster = WatchedCluster(
         "east", client, CapacityLedger(), on_capacity=lambda: None, on_pods=lambda _appwrapper: None
     )
     cluster.ledger.set_node(make_core_node("n1", cpu=8000))

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from dispatcher.api.names import HUB_ANNOTATION, UID_LABEL
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.upkeep.orphan_gc import OrphanCollector
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.lifecycle import queue_changes, removal
@@ -50,7 +50,7 @@ class Member:
 
     def __init__(self, name: str, server: FakeApiServer, client: ClusterClient) -> None:
         self.server = server
-        self.cluster = Cluster(
+        self.cluster = WatchedCluster(
             name, client, CapacityLedger(), on_capacity=lambda: None, on_pods=lambda _appwrapper: None
         )
 

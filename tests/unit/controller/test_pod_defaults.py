@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from dispatcher import errors
 from dispatcher.api.names import CLUSTER_SELECTOR
 from dispatcher.api.selector import parse_selector
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.members.pod_defaults import ANSWER_SECONDS, PAUSE_SECONDS, PodDefaultsOfClusters
 from dispatcher.core.kinds.pods.pod_defaults import ClusterDefaults, PodDefaults
 from dispatcher.core.model.records.record import Phase
@@ -37,7 +37,7 @@ def default_of(**requests: str) -> Reply:
 class Bench:
     """A hub and two members, each with its default, of which `allowed` may take the gang."""
 
-    def __init__(self, servers: dict[str, FakeApiServer], clusters: dict[str, Cluster]) -> None:
+    def __init__(self, servers: dict[str, FakeApiServer], clusters: dict[str, WatchedCluster]) -> None:
         self.servers = servers
         self.allowed = ["east", "west"]
         self.defaults = PodDefaultsOfClusters(
@@ -60,7 +60,7 @@ async def bench() -> AsyncIterator[Bench]:
         servers = {name: await stack.enter_async_context(FakeApiServer()) for name in ("hub", "east", "west")}
         clients = {name: client_of(server) for name, server in servers.items()}
         clusters = {
-            name: Cluster(
+            name: WatchedCluster(
                 name,
                 client,
                 CapacityLedger(),

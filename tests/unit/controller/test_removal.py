@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dispatcher.api.annotations import FORCE_DELETION_GRACE, SUCCESS_TTL
 from dispatcher.api.names import FINALIZER, ITEM_LABEL
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.lifecycle import queue_changes, removal, run_changes
 from dispatcher.core.lifecycle.policy import KEPT
@@ -408,7 +408,7 @@ GOING = make_appwrapper("aw", MEMBERS_TRAIN, finalizers=[FINALIZER], deletionTim
 class Place:
     """A cluster in which one attempt has its Job, and its anchor if it is a member."""
 
-    def __init__(self, world: World, server: FakeApiServer, cluster: Cluster) -> None:
+    def __init__(self, world: World, server: FakeApiServer, cluster: WatchedCluster) -> None:
         self.world = world
         self.server = server
         self.cluster = cluster

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH
 from dispatcher.controller.scheduling.scheduler import NONE_DECLARED, Lookups, Rules, Scheduler
 from dispatcher.core.model.records.record import Phase, Record
@@ -32,7 +32,7 @@ from tests.unit.workers import running
 class HubAlone:
     """What is known where no member is declared."""
 
-    def __init__(self, hub: Cluster) -> None:
+    def __init__(self, hub: WatchedCluster) -> None:
         self._hub = hub
 
     async def get_ready(self, _wheres: Iterable[ClusterRequirements]) -> bool:

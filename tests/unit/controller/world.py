@@ -19,7 +19,7 @@ from dispatcher.controller.intake.author_check import AuthorCheck
 from dispatcher.controller.intake.intake import Intake, IntakeRules
 from dispatcher.controller.intake.limits import LabelResolver, Limits
 from dispatcher.controller.intake.specs import Specs
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.controller.members.potential_trust import PoolsFailed
 from dispatcher.controller.reconcile.reconciler import Reconciling, Surroundings, compose, lane_of
 from dispatcher.controller.reconcile.result import Result
@@ -164,9 +164,11 @@ class World:
         self.server.on("GET", ALL_PODS, answer(pods()))
         self.server.on("GET", PODS, answer(pods()))
 
-    def make_cluster(self, name: str, client: ClusterClient, ledger: CapacityLedger | None = None) -> Cluster:
+    def make_cluster(
+        self, name: str, client: ClusterClient, ledger: CapacityLedger | None = None
+    ) -> WatchedCluster:
         """A cluster that wakes what the hub wakes."""
-        return Cluster(
+        return WatchedCluster(
             name,
             client,
             ledger or CapacityLedger(),

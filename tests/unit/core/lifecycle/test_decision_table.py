@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
-from dispatcher.api.appwrapper import Growth, Requeuing
+from dispatcher.api.appwrapper import Requeuing, WaitGrowth
 from dispatcher.api.clusters.clusterpolicies import OnClusterLost
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.selector import parse_selector
@@ -136,7 +136,7 @@ STATES = {
     "failed": (ObjectState(), ObjectState(End.FAILED, frozenset({"Failed"}), "too many")),
     "evicted": (ObjectState(End.EVICTED), ObjectState(End.SUCCEEDED, frozenset({"Done"}))),
 }
-EXPLICIT = Requeuing(wait=timedelta(seconds=60), growth=Growth.LINEAR, max_requeuings=2, explicit=True)
+EXPLICIT = Requeuing(wait=timedelta(seconds=60), growth=WaitGrowth.LINEAR, max_requeuings=2, explicit=True)
 TERMS = {
     "default": make_policy(JOB, JOB),
     "server": make_policy(SERVER, SERVER),

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.api import conditions as words
-from dispatcher.api.appwrapper import Growth, Requeuing
+from dispatcher.api.appwrapper import Requeuing, WaitGrowth
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.lifecycle import health, run_changes
 from dispatcher.core.lifecycle.health import HealthIssue, Remedy
@@ -371,8 +371,8 @@ def test_exit_codes_mean_nothing_to_a_gang_with_minavailable() -> None:
     assert issue.remedy is Remedy.REQUEUE
 
 
-@pytest.mark.parametrize("growth", Growth)
-def test_default_wait_of_mcad_is_five_minutes_however_it_grows(growth: Growth) -> None:
+@pytest.mark.parametrize("growth", WaitGrowth)
+def test_default_wait_of_mcad_is_five_minutes_however_it_grows(growth: WaitGrowth) -> None:
     policy = make_policy(min_available=1, requeuing=Requeuing(growth=growth))
     issue = health.missing_pods(NEVER_RAN, policy, PodCounts())
     assert issue is not None

@@ -14,10 +14,10 @@ from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.appwrapper import (
     AppWrapperSpec,
     DispatchDuration,
-    Growth,
     Requeuing,
     Scheduling,
     TemplatePodSet,
+    WaitGrowth,
     WrappedObject,
 )
 from dispatcher.core.kinds.completion import CompletionRule
@@ -84,7 +84,7 @@ def test_policy_of_an_appwrapper_without_any_setting() -> None:
 def test_policy_of_an_appwrapper_with_every_setting() -> None:
     requeuing = Requeuing(
         wait=seconds(20),
-        growth=Growth.LINEAR,
+        growth=WaitGrowth.LINEAR,
         max_wait=seconds(90),
         max_requeuings=7,
         pause=seconds(11),
@@ -170,22 +170,22 @@ def test_retries_for_minavailable_follow_the_block_alone(reason: str, maximum: i
 @pytest.mark.parametrize(
     ("growth", "most", "waits"),
     [
-        pytest.param(Growth.EXPONENTIAL, None, [60, 120, 240, 480], id="exponential"),
-        pytest.param(Growth.LINEAR, None, [60, 120, 180, 240], id="linear"),
-        pytest.param(Growth.NONE, None, [60, 60, 60, 60], id="none"),
-        pytest.param(Growth.EXPONENTIAL, 100, [60, 100, 100, 100], id="capped"),
-        pytest.param(Growth.NONE, 30, [30, 30, 30, 30], id="capped-from-the-start"),
+        pytest.param(WaitGrowth.EXPONENTIAL, None, [60, 120, 240, 480], id="exponential"),
+        pytest.param(WaitGrowth.LINEAR, None, [60, 120, 180, 240], id="linear"),
+        pytest.param(WaitGrowth.NONE, None, [60, 60, 60, 60], id="none"),
+        pytest.param(WaitGrowth.EXPONENTIAL, 100, [60, 100, 100, 100], id="capped"),
+        pytest.param(WaitGrowth.NONE, 30, [30, 30, 30, 30], id="capped-from-the-start"),
     ],
 )
-def test_wait_grows_with_each_requeuing(growth: Growth, most: int | None, waits: list[int]) -> None:
+def test_wait_grows_with_each_requeuing(growth: WaitGrowth, most: int | None, waits: list[int]) -> None:
     max_wait = None if most is None else seconds(most)
     policy = make_policy(requeuing=Requeuing(wait=seconds(60), growth=growth, max_wait=max_wait))
     assert [policy.wait(requeuings) for requeuings in range(4)] == [seconds(each) for each in waits]
 
 
-@pytest.mark.parametrize("growth", Growth)
+@pytest.mark.parametrize("growth", WaitGrowth)
 @pytest.mark.parametrize("requeuings", [31, 32, 1000, 2**31 - 1])
-def test_wait_stays_a_number_that_a_status_can_hold(growth: Growth, requeuings: int) -> None:
+def test_wait_stays_a_number_that_a_status_can_hold(growth: WaitGrowth, requeuings: int) -> None:
     policy = make_policy(requeuing=Requeuing(wait=seconds(2**31 - 1), growth=growth))
     assert policy.wait(requeuings) == seconds(2**31 - 1)
 
