@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from dispatcher.api.names import DEFAULT_QUEUE, QUEUE_LABEL
 from dispatcher.cli.query import TIMEOUT, check_way, run_coroutine
+from dispatcher.core.model.records import pending_reasons
 from dispatcher.errors import StoreError
 from dispatcher.packages import is_installed
 from dispatcher.store.readers.reports import Description, Report, Row
@@ -59,17 +60,17 @@ def advice_of(row: Row) -> object:
     """The advice for a row of the pending queue."""
     message = str(row.get("message") or "")
     match row.get("reason"), row.get("position"):
-        case "InsufficientResources", 1:
+        case pending_reasons.INSUFFICIENT, 1:
             return FIRST
-        case "LargerThanCluster", _ if _EXCLUDED in message:
+        case pending_reasons.LARGER_THAN_CLUSTER, _ if _EXCLUDED in message:
             return EXCLUDED.format(message.partition(_EXCLUDED)[2].partition(";")[0].partition(")")[0])
-        case "KindNotInstalled", _ if _FORBIDDEN in message:
+        case pending_reasons.KIND_MISSING, _ if _FORBIDDEN in message:
             return GRANT
-        case "NotDecided", _:
+        case pending_reasons.NOT_DECIDED, _:
             return NOT_DECIDED
-        case "QueueNotFound", _ if _DELETED in message:
+        case pending_reasons.QUEUE_NOT_FOUND, _ if _DELETED in message:
             return DELETED
-        case "QueueNotFound", _ if message.startswith(_UNNAMED):
+        case pending_reasons.QUEUE_NOT_FOUND, _ if message.startswith(_UNNAMED):
             return UNNAMED
     return row.get("advice")
 

@@ -13,11 +13,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from dispatcher.api.conditions import NAMESPACE_QUEUE_FULL
 from dispatcher.cli.hub import Found
 from dispatcher.cli.people.following import TimeIsUp, progress, states
 from dispatcher.cli.screens.explanation import missing_queue_in, position_of
-from dispatcher.core.model.records.pending_reasons import AWAITING_APPROVAL, NEEDS_ANOTHER_PLACE
+from dispatcher.core.model.records.pending_reasons import NEEDS_ANOTHER_PLACE, codes
 from dispatcher.core.model.records.record import Phase
 from dispatcher.core.status.phases import phase_in
 from dispatcher.kube.user_client import UserClient
@@ -29,8 +28,7 @@ SECONDS: Final = 3.0
 """The longest wait for the decisions about all AppWrappers of one submission."""
 NOT_DECIDED: Final = "is not decided yet, after {:g} s: kubectl aw show {} shows its state"
 
-_WITHOUT_POSITION: Final = frozenset({AWAITING_APPROVAL, NAMESPACE_QUEUE_FULL})
-"""Reasons of gangs that take part in no cycle, and that no position follows."""
+_WITHOUT_POSITION: Final = codes(lambda each: each.is_in_no_cycle)
 _ENDS: Final = frozenset({Phase.FAILING, Phase.FAILED, Phase.DELETING, Phase.DELETED})
 _HELD: Final = frozenset({Phase.SUSPENDED, Phase.SUSPENDING})
 

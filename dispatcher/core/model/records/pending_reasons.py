@@ -136,6 +136,12 @@ class Reason(Struct, frozen=True):
 
     An operator may end this, too: by a queue, a kind or a larger node that was not there.
     """
+    blocks_none: bool = False
+    """A decision about it may cost a search, and it waits whatever runs: a strict queue may pass it."""
+    takes_turns: bool = False
+    """A gang that lacks quota has such reasons by turns: the change from one to the other is no news."""
+    is_in_no_cycle: bool = False
+    """It takes part in no cycle, and no position in its queue follows."""
     stops_age: bool = False
     """It could not run, however much capacity there was, and its author may end that without changing it."""
 
@@ -151,11 +157,12 @@ REASONS: Final = {
             room_suffices=True,
             more_quota_may_help=True,
             ends_with_others=True,
+            takes_turns=True,
         ),
-        Reason(LARGER_THAN_CLUSTER, is_too_large=True, needs_another_place=True),
-        Reason(NOT_DECIDED, is_undecided=True),
+        Reason(LARGER_THAN_CLUSTER, is_too_large=True, needs_another_place=True, blocks_none=True),
+        Reason(NOT_DECIDED, is_undecided=True, blocks_none=True),
         Reason(NEEDS_POTENTIAL, waits_for_room=True),
-        Reason(REQUIRED_PODS_MISSING, stops_age=True),
+        Reason(REQUIRED_PODS_MISSING, blocks_none=True, stops_age=True),
         Reason(DEVICE_CLAIMS_NOT_COUNTED, needs_another_place=True),
         Reason(NO_CLUSTER, waits_for_room=True, ends_with_others=True),
         Reason(AWAITING_RELEASE, waits_for_room=True, ends_with_others=True),
@@ -166,6 +173,7 @@ REASONS: Final = {
             waits_for_quota=True,
             more_quota_may_help=True,
             ends_with_others=True,
+            takes_turns=True,
         ),
         Reason(
             OVER_NOMINAL_QUOTA,
@@ -181,6 +189,7 @@ REASONS: Final = {
             more_quota_may_help=True,
             is_too_large=True,
             needs_another_place=True,
+            blocks_none=True,
         ),
         Reason(QUEUE_NOT_FOUND, is_in_no_queue=True, is_refused_by_queue=True, needs_another_place=True),
         Reason(QUEUE_NOT_LEAF, is_in_no_queue=True, is_refused_by_queue=True, needs_another_place=True),
@@ -205,13 +214,13 @@ REASONS: Final = {
         Reason(NAME_TAKEN, needs_another_place=True),
         Reason(CLASS_MISSING),
         Reason(PROVISIONING_FAILED, waits_for_room=True),
-        Reason(AWAITING_APPROVAL),
+        Reason(AWAITING_APPROVAL, is_in_no_cycle=True),
         Reason(AWAITING_CAPACITY),
         Reason(CREATION_POSTPONED, waits_for_room=True),
-        Reason(INTERNAL_ERROR, is_undecided=True),
+        Reason(INTERNAL_ERROR, is_undecided=True, blocks_none=True),
         Reason(words.PREEMPTION_TRIGGERED, waits_for_room=True),
         Reason(words.CLUSTER_LOST, waits_for_room=True),
-        Reason(words.NAMESPACE_QUEUE_FULL),
+        Reason(words.NAMESPACE_QUEUE_FULL, is_in_no_cycle=True),
     )
 }
 """Each reason by its code."""

@@ -19,7 +19,7 @@ from dispatcher.core.lifecycle.queue_changes import (
     pending_key_of,
     says_otherwise,
 )
-from dispatcher.core.model.records.pending_reasons import ENDS_WITH_OTHERS, INSUFFICIENT_QUOTA, RESERVED
+from dispatcher.core.model.records.pending_reasons import ENDS_WITH_OTHERS, codes
 from dispatcher.core.model.records.record import Pending, Record
 from dispatcher.core.scheduling.cycle.outcomes import Impossible, NotEvaluated, Outcome, Waiting, refusal
 from dispatcher.core.scheduling.fit.refused import Refused
@@ -64,7 +64,7 @@ def outcome_of(news: NewOutcome) -> Outcome:
 
 Refusal = Waiting | Impossible | NotEvaluated | Unplaced
 
-_BY_TURNS: Final = frozenset({INSUFFICIENT_QUOTA, RESERVED})
+_BY_TURNS: Final = codes(lambda each: each.takes_turns)
 
 
 class ClassRefused(Struct, frozen=True):

@@ -27,12 +27,7 @@ from typing import Final
 
 from dispatcher.core.model.bounded_dict import BoundedDict
 from dispatcher.core.model.gangs.gang import Gang
-from dispatcher.core.model.records.pending_reasons import (
-    INTERNAL_ERROR,
-    NOT_DECIDED,
-    REQUIRED_PODS_MISSING,
-    TOO_LARGE,
-)
+from dispatcher.core.model.records.pending_reasons import codes
 from dispatcher.core.model.records.record import Record
 from dispatcher.core.scheduling.fit.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.placement.placement_bounds import MOST_ORDERED, MOST_STEPS_IN_ALL
@@ -50,8 +45,7 @@ CHEAP: Final = 30
 _COMPARISONS: Final = 5
 """Comparisons of a gang's requirements with all nodes in the time of a step."""
 _MOST_KNOWN: Final = 20_000
-_NEVER_HEADS: Final = TOO_LARGE | {NOT_DECIDED, INTERNAL_ERROR, REQUIRED_PODS_MISSING}
-"""Reasons of gangs that may cost a search, and wait whatever runs: they block no gang of a strict queue."""
+_BLOCK_NONE: Final = codes(lambda each: each.blocks_none)
 
 
 def steps_so_far(snapshots: Iterable[ClusterSnapshot]) -> int:
@@ -154,7 +148,7 @@ class SearchBudget:
     def may_pass(self, record: Record) -> bool:
         """True if a strict queue may pass a gang that is not admitted: it was decided lately, and blocked no other."""
         is_decided = record.uid in self._rounds.get(record.namespace, ())
-        return is_decided and record.pending is not None and record.pending.reason in _NEVER_HEADS
+        return is_decided and record.pending is not None and record.pending.reason in _BLOCK_NONE
 
     def settle(self, record: Record, steps: int) -> None:
         """Note the steps of a decision."""

@@ -90,6 +90,15 @@ def test_every_constant_has_its_row() -> None:
         ("is_refused_by_queue", {"QueueNotFound", "QueueNotLeaf", "NamespaceNotAllowed", "QueueStopped"}),
         ("is_in_no_queue", {"QueueNotFound", "QueueNotLeaf", "NamespaceNotAllowed"}),
         ("is_undecided", {"AwaitingHeadOfLine", "InternalError", "NotDecided"}),
+        (
+            "blocks_none",
+            {
+                *("LargerThanCluster", "LargerThanQuota"),
+                *("NotDecided", "InternalError", "RequiredPodsMissing"),
+            },
+        ),
+        ("takes_turns", {"InsufficientQuota", "ReservedForAnother"}),
+        ("is_in_no_cycle", {"AwaitingApproval", "NamespaceQueueFull"}),
         ("stops_age", {"RequiredPodsMissing"}),
         (
             "needs_another_place",
