@@ -232,7 +232,11 @@ def _seconds(entry: Entry) -> timedelta | None:
 
 
 def write_queue(queue: Queue) -> dict[str, Any]:
-    """The spec of a DispatchQueue that declares a queue: `parse_dispatch_queue` reads it back."""
+    """The spec of a DispatchQueue that declares a queue: `parse_dispatch_queue` reads it back.
+
+    It is no form of the codec, because readers of the database see it: `history.queue_specs` shows the spec in the
+    words of the CRD, and views and statements read its fields.
+    """
     preemption = queue.preemption
     while_borrowing = preemption.while_borrowing
     return {
