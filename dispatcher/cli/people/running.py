@@ -61,13 +61,15 @@ def running(output: Output | None, namespace: str, everywhere: bool, selector: s
     the member's name; without one, NODES and BOUND are unknown. Demand counts as for kubectl aw demand, and with what
     the LimitRanges and RuntimeClasses of the cluster add now, where the kubeconfig may read them.
     """
-    from dispatcher.cli.screens.held_gangs import RunningReport, held_gangs
+    from dispatcher.cli.screens.held_gangs import RunningReport, held_gangs, runtime_classes_by_place
 
     with on_hub(at) as hub:
         where = ALL_NAMESPACES if everywhere else namespace or hub.namespace
         raw = hub.appwrappers(where, selector)
-        gangs = held_gangs(raw, _namespace_labels(hub, where), _defaults(hub, raw))
-        pods = _pods(hub, gangs)
+        labels, classes = _namespace_labels(hub, where), runtime_classes_by_place(raw)
+        clients = _clients(hub, {cluster for cluster, _ in classes})
+        gangs = held_gangs(raw, labels, _defaults(clients, classes))
+        pods = _pods(clients, gangs)
     report = RunningReport.of(gangs, pods, datetime.now(UTC))
     if output in DOCUMENTS:
         say(shown_as(report.as_value(), output))
@@ -131,19 +133,38 @@ def _namespace_labels(hub: Hub, namespace: str) -> Mapping[str, Mapping[str, str
     return {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in listed}
 
 
-def _defaults(hub: Hub, appwrappers: Iterable[Json]) -> dict[Place, PodDefaults]:
-    """What clusters add to the pods of gangs that hold capacity there; what cannot be read is named on stderr.
-
-    One read for each cluster and namespace, and one for each RuntimeClass there. A cluster out of sight adds nothing:
-    its pods are missing, too, and `_pods` says so.
-    """
-    from dispatcher.cli.screens.held_gangs import runtime_classes_by_place
+def _clients(hub: Hub, clusters: Iterable[str]) -> dict[str, UserClient]:
+    """A client of each cluster; a cluster that the kubeconfig does not lead to is absent, and named on stderr."""
+    from dispatcher import errors
+    from dispatcher.cli.hub import out_of_sight
 
     found = {}
-    for (cluster, namespace), classes in runtime_classes_by_place(appwrappers).items():
-        if client := hub.reach(cluster):
-            found[cluster, namespace] = _defaults_in(client, cluster, namespace, classes)
+    for cluster in sorted(clusters):
+        try:
+            client = hub.reach(cluster)
+        except errors.SettingsError as error:  # one member's settings must not take the others' gangs away
+            note(f"The pods in {cluster} cannot be seen: {error}")
+            continue
+        if client is None:
+            note(out_of_sight(cluster))
+        else:
+            found[cluster] = client
     return found
+
+
+def _defaults(
+    clients: Mapping[str, UserClient], classes: Mapping[Place, Iterable[str]]
+) -> dict[Place, PodDefaults]:
+    """What clusters add to the pods of gangs that hold capacity there; what cannot be read is named on stderr.
+
+    `classes` are the RuntimeClasses that the gangs of a place name. One read for each cluster and namespace, and one
+    for each RuntimeClass there. A cluster without a client adds nothing: its pods are missing, too.
+    """
+    return {
+        (cluster, namespace): _defaults_in(clients[cluster], cluster, namespace, named)
+        for (cluster, namespace), named in classes.items()
+        if cluster in clients
+    }
 
 
 def _defaults_in(client: UserClient, cluster: str, namespace: str, classes: Iterable[str]) -> PodDefaults:
@@ -166,10 +187,10 @@ def _defaults_in(client: UserClient, cluster: str, namespace: str, classes: Iter
     return PodDefaults(requests, {name: each for name, each in overheads.items() if each})
 
 
-def _pods(hub: Hub, gangs: Iterable[HeldGang]) -> dict[str, list[BoundPod]]:
-    """The pods by cluster; a cluster that cannot be seen is absent, and named on stderr."""
+def _pods(clients: Mapping[str, UserClient], gangs: Iterable[HeldGang]) -> dict[str, list[BoundPod]]:
+    """The pods by cluster; a cluster that does not show them is absent, and named on stderr."""
     from dispatcher import errors
-    from dispatcher.cli.hub import LIVE, out_of_sight
+    from dispatcher.cli.hub import LIVE
     from dispatcher.cli.screens.held_gangs import pods_of
     from dispatcher.kube import paths
 
@@ -177,15 +198,11 @@ def _pods(hub: Hub, gangs: Iterable[HeldGang]) -> dict[str, list[BoundPod]]:
     for gang in gangs:
         namespaces.setdefault(gang.cluster, set()).add(gang.namespace)
     found = {}
-    for cluster, wanted in namespaces.items():
-        client = hub.reach(cluster)
-        if client is None:
-            note(out_of_sight(cluster))
-            continue
+    for cluster, client in clients.items():
         try:
             found[cluster] = [
                 pod
-                for namespace in sorted(wanted)
+                for namespace in sorted(namespaces[cluster])
                 for pod in pods_of(
                     client.items(paths.collection("v1", "pods", namespace), {"fieldSelector": LIVE})
                 )

@@ -254,6 +254,26 @@ async def test_running_names_the_clusters_without_a_context_in_the_kubeconfig(as
     assert ran.err == "The pods and nodes of east cannot be seen: the kubeconfig has no context named east.\n"
 
 
+async def test_running_shows_the_others_if_the_settings_of_one_member_are_wrong(
+    ask: Run, hub: FakeApiServer, tmp_path: Path
+) -> None:
+    config = plain_kubeconfig(hub.url)
+    config["contexts"].append({"name": "east", "context": {"cluster": "gone", "user": "me"}})
+    path = tmp_path / "hub.kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+
+    ran = await ask("running", "-n", "team-a", "-o", "json")
+
+    assert ran.code == 0
+    assert [(each["name"], each["gpus"]["bound"]) for each in json.loads(ran.out)] == [
+        ("sweep", None),
+        ("pretrain", 8),
+    ]
+    assert ran.err.splitlines() == [
+        f"The pods in east cannot be seen: {path}: a context names the cluster 'gone', which is missing"
+    ]
+
+
 async def test_running_asks_for_live_pods_of_the_gangs_alone(ask: Run, hub: FakeApiServer) -> None:
     ran = await ask("running", "-A", "-l", "app=train", "-o", "yaml")
 
