@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import click
 
 from dispatcher import errors
-from dispatcher.cli.command_line import CommandGroup, CommandWithSettings, WholeNumber, complete, epilog
+from dispatcher.cli.command_line import (
+    CommandGroup,
+    CommandWithSettings,
+    WholeNumber,
+    complete,
+    epilog,
+    noting_password,
+)
 from dispatcher.cli.files.release import version_option
 
 if TYPE_CHECKING:
@@ -132,7 +139,8 @@ def plugin_program() -> None:
 
 database_url_option = click.option(
     "--database-url",
-    help="libpq URL of the queue's database: postgresql://user:password@host:5432/name, or "
+    callback=noting_password(),
+    help="libpq URL of the queue's database: postgresql://user@host:5432/name, or "
     "postgresql:///name?host=/socket/folder.  [env: DISPATCHER_DATABASE_URL]",
 )
 log_level_option = click.option(

@@ -14,11 +14,13 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args, get_origin
+from urllib.parse import parse_qs, urlsplit
 
 import click
 from click.shell_completion import ShellComplete
@@ -61,6 +63,10 @@ MOST_PRIORITY: Final = 2**31 - 1
 """The bounds of `spec.priority`."""
 LONGEST_SHOWN: Final = 40
 """Characters of a wrong value that its message repeats."""
+SEEN_BY_ALL: Final = (
+    "All users of this machine see the password in --database-url while the command runs: set DISPATCHER_DATABASE_URL, "
+    "or write it into ~/.pgpass (docs/cli.md)."
+)
 LONGEST: Final = timedelta(days=365 * 100)
 """Longer than any history, and short enough that adding it to a date does not overflow."""
 _UNITS: Final = {
@@ -117,6 +123,40 @@ def exit_codes(codes: Mapping[int, str] = EXIT_CODES) -> str:
 def paragraph(title: str, *lines: str) -> str:
     """A part of the end of a command's help; its first character keeps click from joining the lines."""
     return "\n".join(("\b", f"{title}:", *(f"  {line}" for line in lines), ""))
+
+
+def is_given(command: click.Context, name: str) -> bool:
+    """True if a parameter was written on the command line: not by default, nor by the environment."""
+    source = command.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+Check = Callable[[click.Context, click.Parameter, Any], Any]
+"""What click calls with the value of a parameter; it returns the value, or raises `BadParameter`."""
+
+
+def noting_password(check: Check | None = None) -> Check:
+    """The callback of every `--database-url`: it says on stderr if others see a password there, then calls `check`."""
+
+    def noted(context: click.Context, parameter: click.Parameter, url: Any) -> Any:  # noqa: ANN401  # as click has it
+        is_written = not context.resilient_parsing and is_given(context, parameter.name or "")
+        if is_written and _has_password(url):
+            # Imported here, because most commands have no password there.
+            from dispatcher.cli.screens.output import say
+            from dispatcher.cli.screens.tables import folded, width_of
+
+            say(folded(SEEN_BY_ALL, width_of(sys.stderr)), err=True)
+        return check(context, parameter, url) if check else url
+
+    return noted
+
+
+def _has_password(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.password) or "password" in parse_qs(parts.query)
+    except ValueError:
+        return False  # libpq cannot read it either
 
 
 class CommandWithSettings(click.Command):

@@ -23,6 +23,7 @@ from dispatcher.cli.command_line import (
     WholeNumber,
     Word,
     duration,
+    is_given,
 )
 from dispatcher.cli.screens.output import EVERY
 from dispatcher.core.model.quantity import QuantityError, amount
@@ -85,12 +86,6 @@ def check_no_options(context: click.Context, example: str) -> None:
     for name in context.params:
         if is_given(context, name):
             raise click.BadParameter(f"give options at the end, such as: {as_typed(example)}")
-
-
-def is_given(command: click.Context, name: str) -> bool:
-    """True if a parameter was written on the command line: not by default, nor by the environment."""
-    source = command.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 def namespace_option(meaning: str, envvar: str | None = None, *, is_eager: bool = False) -> Option:

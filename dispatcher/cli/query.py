@@ -13,13 +13,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import parse_qs, urlsplit
 
 import click
 
 from dispatcher.api.spec_errors import one_line
-from dispatcher.cli.command_line import NotWritten, Word, duration, moment
-from dispatcher.cli.options import HubOptions, Option, is_given, namespace_option
+from dispatcher.cli.command_line import Check, NotWritten, Word, duration, is_given, moment, noting_password
+from dispatcher.cli.options import HubOptions, Option, namespace_option
 from dispatcher.cli.screens.output import (
     Column,
     Shape,
@@ -62,10 +61,6 @@ NO_DATABASE: Final = f"no database: {TO_NAME_A_DATABASE}"
 TO_GET_A_ROLE: Final = (
     "ask its operator for a role of dispatcher_tenant or dispatcher_reader (docs/history.md)"
 )
-SEEN_BY_ALL: Final = (
-    "All users of this machine see the password in --database-url while the command runs: set DISPATCHER_DATABASE_URL, "
-    "or write it into ~/.pgpass (docs/cli.md)."
-)
 _URL_HELP: Final = "libpq URL of the queue's database; one of the role dispatcher_reader suffices."
 _OF_KUBECONFIG: Final = frozenset({"kubeconfig", "context", "selector"})
 """Parameters that say which hub is read, or which of its AppWrappers."""
@@ -95,20 +90,6 @@ def check_way(url: str) -> None:
             raise CommandFailed("DISPATCHER_DATABASE_TLS is neither verified nor unverified")
 
 
-def note_password(command: click.Context, url: str) -> None:
-    """Say on stderr that others see the password of a URL that was written on the command line."""
-    if is_given(command, "database_url") and _has_password(url):
-        note(SEEN_BY_ALL)
-
-
-def _has_password(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return bool(parts.password) or "password" in parse_qs(parts.query)
-    except ValueError:
-        return False  # libpq cannot read it either
-
-
 def _checked_timeout(_context: click.Context, _parameter: click.Parameter, written: str) -> str:
     with explained():
         if not SHORTEST_TIMEOUT <= duration(written) <= LONGEST_TIMEOUT:
@@ -123,12 +104,12 @@ def _checked_moment(_context: click.Context, _parameter: click.Parameter, writte
     return written
 
 
-def _database(help_: str, callback: Callable[..., str] | None = None) -> Option:
+def _database(help_: str, check: Check | None = None) -> Option:
     return click.option(
         "--database-url",
         default="",
         envvar="DISPATCHER_DATABASE_URL",
-        callback=callback,
+        callback=noting_password(check),
         metavar="URL",
         help=help_,
         show_envvar=True,

@@ -12,7 +12,7 @@ import click
 
 from dispatcher.cli.command_line import epilog
 from dispatcher.cli.options import HubOptions, hub_options, namespace_option
-from dispatcher.cli.query import note_password, optional_database_option, run_coroutine
+from dispatcher.cli.query import optional_database_option, run_coroutine
 from dispatcher.cli.screens.output import say
 from dispatcher.packages import is_installed, missing
 
@@ -40,10 +40,7 @@ _DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY")
 @click.option("--no-open", is_flag=True, help="Print the address and open no browser.")
 @hub_options
 @optional_database_option
-@click.pass_context
-def web(
-    command: click.Context, namespace: str, port: int, no_open: bool, at: HubOptions, database_url: str
-) -> None:
+def web(namespace: str, port: int, no_open: bool, at: HubOptions, database_url: str) -> None:
     """Show the queue and why each AppWrapper waits in a browser.
 
     The page is served to this machine alone, until Ctrl-C. It shows what the kubeconfig may list: all AppWrappers, or
@@ -63,7 +60,6 @@ def web(
     from dispatcher.web.reading import Reading
     from dispatcher.web.site import Sources
 
-    note_password(command, database_url)
     past = Past(database_url) if database_url else None
     snapshot = _snapshot_of(database_url)
     no_snapshot = f"{missing('numpy')}." if database_url and snapshot is None else ""

@@ -92,12 +92,12 @@ def alone(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_alone(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_alone(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A run of the interpreter with the packages of this folder alone; `-S` leaves out those of the environment."""
     return subprocess.run(  # noqa: S603
         [sys.executable, "-S", *arguments],
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(folder), "HOME": str(folder)},
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(folder), "HOME": str(folder), **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -120,5 +120,5 @@ def test_wheel_alone_runs_commands_over_files_hubs_and_databases(alone: Path, em
     hub = run_alone(alone, "-m", "dispatcher", "running", "--kubeconfig", "/dev/null")
     assert (hub.returncode, "kubeconfig" in hub.stderr) == (1, True), hub.stderr
     migrate.migrate(empty_url)
-    queue = run_alone(alone, "-m", "dispatcher", "queue", "--database-url", empty_url)
+    queue = run_alone(alone, "-m", "dispatcher", "queue", DISPATCHER_DATABASE_URL=empty_url)
     assert (queue.returncode, queue.stderr) == (0, "Nothing waits.\n")

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dispatcher.api.names import DEFAULT_NAMESPACE
-from dispatcher.cli.command_line import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber, epilog
+from dispatcher.cli.command_line import LEAST_PRIORITY, MOST_PRIORITY, WholeNumber, epilog, is_given
 from dispatcher.cli.options import (
     DOCUMENTS,
     HubOptions,
@@ -24,7 +24,6 @@ from dispatcher.cli.options import (
     files_option,
     gathered,
     hub_options,
-    is_given,
     namespace_option,
     output_option,
     selector_option,

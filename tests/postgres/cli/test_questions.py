@@ -69,8 +69,11 @@ async def test_the_queue_may_be_narrowed(run: Run, lives: Lives, asked: list[str
     assert len(json.loads((await run("queue", "-o", "json", *asked)).out)) == count
 
 
-async def test_an_empty_queue_is_an_answer(run: Run, make_database: Callable[[], str]) -> None:
-    assert await run("queue", "--database-url", make_database()) == Ran(0, "", "Nothing waits.\n")
+async def test_an_empty_queue_is_an_answer(
+    run: Run, make_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISPATCHER_DATABASE_URL", make_database())
+    assert await run("queue") == Ran(0, "", "Nothing waits.\n")
 
 
 async def test_json_and_csv_have_the_columns_of_the_view_and_the_start(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.__main__ import complete_kubectl_plugin, kubectl_plugin, main
+from dispatcher.cli.command_line import SEEN_BY_ALL
 from tests.commands import Ran, Run, runner
 from tests.fakes import FakeApiServer
 from tests.unit.cli.wire import MEMBERS, member, members
@@ -125,7 +126,7 @@ async def test_context_without_a_kubeconfig_is_refused(
 
 async def test_a_url_is_never_repeated(ask: Run) -> None:
     ran = await ask("queue", "--database-url", "mysql://me:sesame@host/db")
-    assert ran == Ran(1, "", "dispatcher: the database URL must begin with postgresql://\n")
+    assert ran == Ran(1, "", f"{SEEN_BY_ALL}\ndispatcher: the database URL must begin with postgresql://\n")
 
 
 async def test_clusters_without_a_database_shows_the_list_of_the_hub(run: Run, hub: FakeApiServer) -> None:
@@ -219,6 +220,7 @@ async def test_database_on_another_host_is_not_asked_without_verified_tls(ask: R
     ran = await ask(*asked, "--database-url", ELSEWHERE)
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith(
+        f"{SEEN_BY_ALL}\n"
         "dispatcher: the database URL leads to db.example.org with sslmode=prefer, so hosts in between"
     )
     assert "sslmode=verify-full" in ran.err
@@ -234,4 +236,6 @@ async def test_operator_may_say_that_the_network_is_trusted(
     assert ran.code == 3
     monkeypatch.setenv("DISPATCHER_DATABASE_TLS", "perhaps")
     ran = await ask(*asked, "--database-url", ELSEWHERE)
-    assert ran == Ran(1, "", "dispatcher: DISPATCHER_DATABASE_TLS is neither verified nor unverified\n")
+    assert ran == Ran(
+        1, "", f"{SEEN_BY_ALL}\ndispatcher: DISPATCHER_DATABASE_TLS is neither verified nor unverified\n"
+    )
