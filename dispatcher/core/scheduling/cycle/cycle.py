@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from dispatcher.core.model import incremental
+from dispatcher.core.model.gangs.gang import Assignment
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.records.failures import UNDECIDED_BY_ERROR, Failure
 from dispatcher.core.model.records.pending_reasons import (
@@ -320,6 +321,15 @@ class QueueCycle:
                 if self._turns.wake(class_):
                     del self._kept[class_]
             yield
+
+    @property
+    def kept(self) -> dict[str, tuple[Record, Assignment]]:
+        """The gang for which capacity of each kept cluster is kept, with its places; to be asked after the run."""
+        return {
+            name: (room.keeper, self._reservations.of_room[room.keeper.uid].assignment)
+            for name, room in self._rooms.items()
+            if room.keeper is not None
+        }
 
     @property
     def _dispatched_to(self) -> set[str]:

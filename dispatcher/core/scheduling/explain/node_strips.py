@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import takewhile
 from typing import Final
 
 from msgspec import Struct
 
-from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.gangs.gang import Gang, PodSet
 from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import gpus, is_gpu
 from dispatcher.core.scheduling.capacity.node_snapshot import NodeSnapshot, Place, Use
 from dispatcher.core.scheduling.explain.world import KnownSnapshots, World
-from dispatcher.core.scheduling.sharing.gangs import PendingGang, rank
-from dispatcher.core.scheduling.sharing.quota_reservations import is_starved
 
 CORES: Final = "cpu"
 
@@ -62,15 +59,16 @@ class Strip(Struct, frozen=True):
 def strips(world: World, record: Record, known: KnownSnapshots | None = None) -> tuple[Strip, ...]:
     """The strip of each cluster whose nodes are known, for the pod set whose pods ask for the most GPUs, else cores.
 
-    A backfill reservation keeps places for a starved gang. A gang that a cycle decides later cannot have these places,
-    so its strips show them as held.
-    Costs O(nodes) for each cluster beside the snapshots, and O(pending gangs). Raises `NoNode`.
+    A backfill reservation keeps places for a starved gang. A gang that the next cycle decides later cannot have these
+    places, so its strips show them as held.
+    Costs O(nodes) for each cluster beside the snapshots, and a cycle if places are kept. Raises `NoNode`.
     """
-    found, keepers = [], _keepers(world, record)
-    for name, snapshot in (known or KnownSnapshots()).of(world).items():
+    known = known or KnownSnapshots()
+    found, kept = [], world.kept_from(record, known)
+    for name, snapshot in known.of(world).items():
         capacity = snapshot.capacity
-        if name in keepers:
-            keeper, places = keepers[name]
+        if name in kept:
+            keeper, places = kept[name]
             capacity = capacity.copy()
             capacity.take_as(keeper.uid, keeper.gang, places)
         gang, nodes = capacity.beside(record.gang), capacity.nodes
@@ -78,19 +76,6 @@ def strips(world: World, record: Record, known: KnownSnapshots | None = None) ->
         if nodes is not None and largest is not None:
             found.append(_strip(name, gang, largest, nodes))
     return tuple(found)
-
-
-def _keepers(world: World, record: Record) -> dict[str, tuple[Record, Assignment]]:
-    """The gang with a backfill reservation on each cluster, of those decided before this one, with its places."""
-    forest, reservations = world.forest, world.reservations or {}
-    starved = [each for each in world.pending if is_starved(each, forest, world.now)]
-    starved.sort(key=lambda each: rank(PendingGang(each), world.now))
-    found: dict[str, tuple[Record, Assignment]] = {}
-    for each in takewhile(lambda each: each.uid != record.uid, starved):
-        reservation = reservations.get(each.uid)
-        if reservation is not None and not reservation.is_resting:
-            found.setdefault(reservation.cluster, (each, reservation.assignment))
-    return found
 
 
 def _strip(cluster: str, gang: Gang, pod_set: PodSet, nodes: NodeSnapshot) -> Strip:

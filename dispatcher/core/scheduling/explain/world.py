@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Final
 
 from msgspec import Struct, field
@@ -23,7 +24,7 @@ from msgspec.structs import replace
 
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.clusters.nodes import Node
-from dispatcher.core.model.gangs.gang import Gang, PodSet
+from dispatcher.core.model.gangs.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.gangs.pods import Pod, PodPhase
 from dispatcher.core.model.records.failures import Failure
 from dispatcher.core.model.records.pending_reasons import LACKS_QUOTA
@@ -127,6 +128,22 @@ class World(Struct, frozen=True):
         if not facts.forest.is_declared:
             outcomes.sort(key=lambda each: self._turn_in_one_queue(each, facts.forest))
         return shares, tuple(each if isinstance(each, Drained) else _timeless(each) for each in outcomes)
+
+    def kept_from(
+        self, record: Record, known: KnownSnapshots | None = None
+    ) -> dict[str, tuple[Record, Assignment]]:
+        """The gangs for which the next cycle keeps capacity from a pending gang, with their places, by cluster.
+
+        It decides them before this gang. Costs a cycle unless all reservations rest. Raises `NoNode`.
+        """
+        if self.reservations is not None and all(each.is_resting for each in self.reservations.values()):
+            return {}
+        known = known or KnownSnapshots()
+        cycle = QueueCycle(self.queue_facts(), known.of(self), FailedSearches())
+        decided = (each.record.uid for each in cycle.run() if not isinstance(each, Drained))
+        before = set(takewhile(lambda uid: uid != record.uid, decided))
+        known.note(cycle.failures)
+        return {cluster: kept for cluster, kept in cycle.kept.items() if kept[0].uid in before}
 
     def lacking_approvals(self) -> tuple[Waiting, ...]:
         """The outcomes of the pending gangs that lack approvals, in the order of arrival; no cycle decides them."""

@@ -10,6 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from dispatcher.core.model.gangs.gang import Assignment
+from dispatcher.core.model.records.pending_reasons import AWAITING_APPROVAL
+from dispatcher.core.model.records.record import Pending, Phase
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.queue import Queue, Quota, StopPolicy
 from dispatcher.core.scheduling.capacity.capacity_ledger import FitMode
 from dispatcher.core.scheduling.explain.node_strips import Strip, strips
 from dispatcher.core.scheduling.explain.scenario import parse_scenario
@@ -86,13 +90,23 @@ def test_excluded_node_says_why_in_the_words_that_the_refusal_counts(
     assert dict(counted.named) == Counter(why.values())
 
 
-def with_keeper(found: World, *, blocked: timedelta, rests: bool = False) -> World:
+NOW: Final = world().now
+
+
+def with_keeper(
+    found: World,
+    *,
+    blocked: timedelta,
+    rests: bool = False,
+    **fields: Any,  # noqa: ANN401  # fields are Record's own
+) -> World:
     """The world in which 8 GPUs of node d are kept for a gang that has been blocked for so long."""
     keeper = replace(
         found.pending[0],
         uid="uid-of-keeper",
         enqueue_seq=found.pending[0].enqueue_seq + 1,
         blocked_since=found.now - blocked,
+        **fields,
     )
     places = Assignment(((("d", 2),),))
     kept = Reservation("" if rests else "east", found.now, found.now, found.now, assignment=places)
@@ -115,11 +129,36 @@ def test_places_that_are_kept_for_a_starved_gang_are_not_free() -> None:
     [
         pytest.param(with_keeper(world(), blocked=timedelta(minutes=1)), id="not-starved"),
         pytest.param(with_keeper(world(), blocked=timedelta(hours=1), rests=True), id="rests"),
-        pytest.param(replace(with_keeper(world(), blocked=timedelta(hours=1)), reservations=None), id="none"),
+        pytest.param(replace(with_keeper(world(), blocked=timedelta(hours=1)), reservations={}), id="none"),
     ],
 )
 def test_places_that_nobody_keeps_are_free(found: World) -> None:
     assert strip_of(found).fitting == 3
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"phase": Phase.SUSPENDED}, id="suspended"),
+        pytest.param({"eligible_at": NOW + timedelta(hours=1)}, id="postponed"),
+        pytest.param({"pending": Pending(AWAITING_APPROVAL, "lacks one")}, id="not-approved"),
+        pytest.param({"queue": "held"}, id="queue-is-stopped"),
+        pytest.param({"queue": "small"}, id="larger-than-quota"),
+        pytest.param({"queue": "gone"}, id="no-such-queue"),
+    ],
+)
+def test_places_of_a_starved_gang_for_which_no_cycle_keeps_capacity_are_free(fields: dict[str, Any]) -> None:
+    queues = Queue("held", stop_policy=StopPolicy.HOLD), Queue("small", resources={GPU: Quota(nominal=8)})
+    found = replace(with_keeper(world(), blocked=timedelta(hours=1), **fields), queues=queues)
+    assert strip_of(found).fitting == 3
+
+
+def test_places_of_a_starved_gang_that_is_dispatched_elsewhere_are_free() -> None:
+    found = with_keeper(world(), blocked=timedelta(hours=1))
+    (east,) = found.clusters
+    node = replace(east.nodes[0], name="e", allocatable=Resources({"cpu": 16_000, GPU: 16, "pods": 110}))
+    found = replace(found, clusters=(east, replace(east, name="west", nodes=(node,))))
+    assert {each.cluster: each.fitting for each in strips(found, found.pending[0])} == {"east": 3, "west": 4}
 
 
 def test_gang_that_goes_before_the_keeper_takes_its_places() -> None:
