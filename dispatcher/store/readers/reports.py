@@ -311,7 +311,8 @@ _QUEUE_OF_NODE: Final = (
     f"AND {_if_given('user', 'user_name')} AND uid IN (SELECT uid FROM scheduling.gangs "
     f"WHERE phase = 'Queued' AND more_queues @> jsonb_build_array(CAST(%(queue)s AS text))) {_IN_ORDER}"
 )
-# An AppWrapper fails once at most. The times leave out the months in which it was not there.
+# An AppWrapper fails once at most. The times leave out the months in which it was not there. They leave out no failure,
+# whichever clocks its leaders had: the times of a record never decrease (`core.lifecycle.record_change`).
 _JOBS: Final = (
     "SELECT job.*, said.termination_message FROM ("
     f"SELECT * FROM history.job_history WHERE {_OF} AND {_if_given('state', 'state')} "
@@ -339,12 +340,18 @@ _STATES: Final = (
     "SELECT state, sum(seconds) AS seconds FROM history.state_intervals WHERE uid = %(uid)s "
     "GROUP BY state ORDER BY min(entered_at), state"
 )
+# By the rule of `history.state_intervals`. That view has no ids of events, and several may have one time: a leader
+# whose clock is behind the former leader's gives each event the time of the one before.
+_SECONDS_IN_STATE: Final = (
+    "CASE WHEN from_phase IS DISTINCT FROM to_phase AND to_phase <> 'Deleted' THEN CAST(greatest(extract(epoch FROM "
+    "coalesce(lead(timeline.at) OVER changes, statement_timestamp()) - timeline.at), 0) AS double precision) END"
+)
 _TIMELINE: Final = (
-    "SELECT timeline.*, said.termination_message, state.seconds AS seconds_in_state FROM history.timeline "
+    f"SELECT timeline.*, said.termination_message, {_SECONDS_IN_STATE} AS seconds_in_state FROM history.timeline "
     "LEFT JOIN history.termination_messages AS said ON said.uid = timeline.uid AND said.id = timeline.id "
-    "LEFT JOIN history.state_intervals AS state ON state.uid = timeline.uid "
-    "AND entered_at = timeline.at AND state.state = to_phase AND from_phase IS DISTINCT FROM to_phase "
-    "WHERE timeline.uid = %(uid)s ORDER BY timeline.at, timeline.id"
+    "WHERE timeline.uid = %(uid)s "
+    "WINDOW changes AS (PARTITION BY from_phase IS DISTINCT FROM to_phase ORDER BY timeline.at, timeline.id) "
+    "ORDER BY timeline.at, timeline.id"
 )
 _WAITS: Final = (
     f"SELECT * FROM history.wait_stats_daily WHERE {_OF_QUEUE} AND day >= %(since)s AND day < %(until)s "
