@@ -8,9 +8,8 @@ else on other nodes; among them are the pods of a granted growth. Demand without
 or because the AppWrapper declares more than its pods request, is charged to every view of the cluster, like all
 reservations are where gangs fit by sums.
 
-Potential nodes (`core.model.clusters.potential`) have rows beside the nodes, in traits of their own: only a gang on
-trust has places there. Once a node of their pool comes, these places move to it. A potential node without places
-disappears before one with places.
+Potential nodes (`potential_pools`) have rows beside the nodes, in traits of their own: only a gang on trust has places
+there. Once a node of their pool comes, these places move to it.
 
 Growth: beside the costs of `node_rows`, a snapshot costs O(pod sets x nodes) for each AppWrapper whose pods have lost
 their places. A tenant can have any number of gangs whose places need a long search. So a round has a number of steps:
@@ -22,11 +21,10 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
-from msgspec import Struct, field
 
 from dispatcher.core.model.clusters import potential
 from dispatcher.core.model.clusters.nodes import Node
@@ -42,6 +40,7 @@ from dispatcher.core.scheduling.capacity.node_snapshot import NodeSnapshot, Plac
 from dispatcher.core.scheduling.capacity.place_share import BoundPods, Held, PlaceShare, Unbound, unbound
 from dispatcher.core.scheduling.capacity.place_turns import PlaceTurn, PlaceTurns, Stage
 from dispatcher.core.scheduling.capacity.pods_there import FollowedTerms, PodSorts
+from dispatcher.core.scheduling.capacity.potential_pools import PotentialPools
 from dispatcher.core.scheduling.placement.node_traits import Traits, values_of
 from dispatcher.core.scheduling.placement.placement import Rest, Unplaceable, place
 from dispatcher.core.scheduling.placement.placement_bounds import MOST_STEPS_IN_ALL, Tally
@@ -50,20 +49,12 @@ MOST_STEPS_OF_ROUND: Final = 2048
 """Steps of all searches for places of one round, some tenths of a second; the last one may go beyond it."""
 
 
-class _PoolState(Struct):
-    """A pool, the names of its nodes, and the numbers of its potential nodes."""
-
-    pool: PotentialPool
-    nodes: dict[str, None] = field(default_factory=dict)
-    numbers: set[int] = field(default_factory=set)
-
-
 class NodeLedger:
     """The places of pods on nodes, kept current by events; `CapacityLedger` gives the load of each node."""
 
     def __init__(self) -> None:
         self._rows = NodeRows()
-        self._pools: dict[str, _PoolState] = {}
+        self._pools = PotentialPools()
         self._pools_changed = False
         self._on_trust: dict[str, None] = {}
         """The active AppWrappers with places planned on potential nodes, or with growth, which may trust in them."""
@@ -93,22 +84,19 @@ class NodeLedger:
 
     def set_pools(self, pools: tuple[PotentialPool, ...]) -> None:
         """Declare the pools that may grow, in place of those declared before."""
-        if pools == tuple(each.pool for each in self._pools.values()):
+        if pools == self._pools.pools:
             return
-        for each in self._pools.values():
-            for number in each.numbers:
-                self.remove_node(each.pool.node(number).name)
-        there = [each.node for name, each in self._rows.states.items() if not is_potential(name)]
-        self._pools = {
-            pool.name: _PoolState(pool, {node.name: None for node in there if pool.has(node)})
-            for pool in pools
-        }
+        for name in itertools.chain.from_iterable(self._pools.names().values()):
+            self.remove_node(name)
+        self._pools.declare(pools, (each.node for each in self._rows.states.values()))
         self._note_pools_changed()
 
     def set_node(self, node: Node, load: Load) -> None:
         """Add a node or replace its last state; `load` is the load of its pods."""
         if self._pools and not is_potential(node.name):
-            self._count_in_pools(node)
+            known = self._rows.states.get(node.name)
+            if self._pools.set_node(node, None if known is None else known.node):
+                self._note_pools_changed()
         self._rows.set(node, load)
         self._touch(node.name)
 
@@ -116,9 +104,8 @@ class NodeLedger:
         """Remove a node; the pods that hold a place there get another one."""
         if not self._rows.remove(name):
             return
-        for each in self._pools.values():
-            if each.nodes.pop(name, name) is None:
-                self._note_pools_changed()
+        if self._pools.remove_node(name):
+            self._note_pools_changed()
         self._touched.pop(name, None)
         for uid in self._holders.pop(name, {}):
             share = self._shares[uid]
@@ -348,8 +335,8 @@ class NodeLedger:
         free, allocatable, empty = nodes
         uses = dict(self._uses)
         rows = {
-            name: tuple(self._rows.rows[each.pool.node(number).name] for number in sorted(each.numbers))
-            for name, each in self._pools.items()
+            pool: tuple(self._rows.rows[name] for name in names)
+            for pool, names in self._pools.names().items()
         }
         if rows != (last.potential if last is not None else {}):
             generation = object()
@@ -383,18 +370,6 @@ class NodeLedger:
         else:
             self._on_trust.pop(appwrapper, None)
 
-    def _count_in_pools(self, node: Node) -> None:
-        """Note of which pools a node is. A node that comes, or becomes usable, may take the places held for it."""
-        known = self._rows.states.get(node.name)
-        for each in self._pools.values():
-            was_there, is_there = node.name in each.nodes, each.pool.has(node)
-            if is_there:
-                each.nodes[node.name] = None
-            else:
-                each.nodes.pop(node.name, None)
-            if was_there is not is_there or (is_there and known is not None and known.node != node):
-                self._note_pools_changed()
-
     def _note_pools_changed(self) -> None:
         self._pools_changed = True
         self._note_news()
@@ -402,38 +377,16 @@ class NodeLedger:
             self._unsettle(uid)
 
     def _grow_pools(self) -> None:
-        for each in self._pools.values():
-            free = (number for number in itertools.count() if number not in each.numbers)
-            for number in itertools.islice(
-                free, max(0, each.pool.count(len(each.nodes)) - len(each.numbers))
-            ):
-                each.numbers.add(number)
-                self.set_node(each.pool.node(number), NO_LOAD)
+        for node in self._pools.grow():
+            self.set_node(node, NO_LOAD)
 
     def _shrink_pools(self) -> None:
-        """Remove the potential nodes for which nodes came; those with places only if the pool has no others.
-
-        A node takes no place while it is not usable, or while it has a taint that the pool lacks, as a node that is
-        still set up may have. A place that is held for it stays where it is.
-        """
         self._pools_changed = False
-        for each in self._pools.values():
-            held = {number for number in each.numbers if self._holders.get(each.pool.node(number).name)}
-            ready = sum(each.pool.is_ready(self._rows.states[name].node) for name in each.nodes)
-            kept = max(each.pool.count(len(each.nodes)), min(len(held), each.pool.count(ready)))
-            surplus = [*sorted(each.numbers - held, reverse=True), *sorted(held, reverse=True)]
-            for number in surplus[: len(each.numbers) - kept]:
-                each.numbers.discard(number)
-                self.remove_node(each.pool.node(number).name)
-
-    def _homes(self, name: str) -> Iterator[str]:
-        """The nodes for places planned on a node, the best first: for a potential one, first the nodes of its pool."""
-        each = self._pools.get(potential.pool_of(name))
-        if each is None:
-            yield name
-            return
-        yield from sorted(each.nodes)
-        yield name
+        gone = self._pools.shrink(
+            lambda name: self._rows.states[name].node, lambda name: bool(self._holders.get(name))
+        )
+        for name in gone:
+            self.remove_node(name)
 
     # --- places ------------------------------------------------------------------------------------------------
 
@@ -599,7 +552,7 @@ class NodeLedger:
         taken = {node for each in rest.present for node in each} if has_rules else set[str]()
         for node in sorted(parts, key=lambda name: (is_potential(name), name)):
             part, must_be_alone = parts[node], has_rules and is_potential(node)
-            for home in self._homes(node):
+            for home in self._pools.homes(node):
                 if home != node and not self._may_use(home, gang, part):
                     continue
                 if must_be_alone and (home in taken or not self._takes_all(home, gang, part)):
