@@ -40,19 +40,23 @@ _OF_WAITING: Final = ("age", "blocked", "preempting", "preemptions")
 
 
 class RunFile(Struct, frozen=True):
-    """One run as its document has it: `listed` are the jobs of a list, `runs` the run times of gangs by name."""
+    """One run as its document has it: `listed` are the jobs of a list, `runs` the run times of gangs by name.
+
+    `taken_away` are the clusters of the document that a change has taken out of the world.
+    """
 
     world: World
     trace: TraceSpec
     policy: Policy
     listed: tuple[Job, ...]
     runs: Mapping[str, float]
+    taken_away: frozenset[str] = frozenset()
 
     def jobs(self, lines: Iterable[str] = ()) -> list[Job]:
         """The jobs of the trace. If the trace is a file, `lines` are its text. Raises `TraceError` and `SpecError`."""
         if self.trace.format is Format.LIST:
             return list(self.listed)
-        jobs = read_jobs(self.trace, self.policy, self.world, lines)
+        jobs = read_jobs(self.trace, self.policy, self.world, lines, self.taken_away)
         names = _names(self.world)
         for job in jobs if names else ():
             if job.name in names:
@@ -81,7 +85,9 @@ def read_run(
     }
     world = parse_scenario(_scenario(top))
     _check_simulated(top, world, policy)
+    clusters = {each.name for each in world.clusters}
     world = change(world)
+    taken_away = clusters.difference(each.name for each in world.clusters)
     world = replace(
         world,
         clusters=named(world.clusters),
@@ -90,7 +96,7 @@ def read_run(
         starvation_bound=policy.starvation_bound,
     )
     listed = tuple(_listed(top.child("trace").child("gangs"), world, policy))
-    return RunFile(world, trace, policy, listed, runs)
+    return RunFile(world, trace, policy, listed, runs, frozenset(taken_away))
 
 
 def _check_simulated(top: Entry, world: World, policy: Policy) -> None:

@@ -6,7 +6,7 @@ before the job in the line above. The error names the line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from math import ceil
 from typing import Final
@@ -46,9 +46,14 @@ def cluster_called(name: str) -> ClusterRequirements:
     return ClusterRequirements(Selector((requirement,)), namespace=DEFAULT_NAMESPACE)
 
 
-def read_jobs(spec: TraceSpec, policy: Policy, world: World, lines: Iterable[str]) -> list[Job]:
-    """The jobs of a trace file in the order of arrival, the first at 0. Raises `TraceError` and `SpecError`."""
-    maker = _Maker.of(spec, policy, world)
+def read_jobs(
+    spec: TraceSpec, policy: Policy, world: World, lines: Iterable[str], taken_away: Collection[str] = ()
+) -> list[Job]:
+    """The jobs of a trace file in the order of arrival, the first at 0. Raises `TraceError` and `SpecError`.
+
+    `taken_away` are the clusters that the file has and the world has not any more.
+    """
+    maker = _Maker.of(spec, policy, world, taken_away)
     jobs = [job for each in READERS[spec.format](lines, spec) if (job := maker.job(each)) is not None]
     if not jobs:
         raise SpecError("trace", "takes no job of the file: look at from, until and clusters")
@@ -75,13 +80,14 @@ class _Maker(Struct):
     forest: Forest
     devices: Devices
     empty: Sequence[CapacitySnapshot]
+    taken_away: Collection[str] = ()
     _gangs: dict[int, Gang] = field(default_factory=dict)
     _requirements: dict[str, ClusterRequirements] = field(default_factory=dict)
     _too_large: dict[int, bool] = field(default_factory=dict)
     _leaves: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, spec: TraceSpec, policy: Policy, world: World) -> _Maker:
+    def of(cls, spec: TraceSpec, policy: Policy, world: World, taken_away: Collection[str]) -> _Maker:
         """The maker for the clusters and queues of a world."""
         resource = spec.resource or (CPU if spec.format in CPUS else GPU)
         unit = MILLI if resource == CPU else 1
@@ -92,13 +98,15 @@ class _Maker(Struct):
         forest = world.forest
         clusters = {each.name for each in world.clusters}
         for column, name in spec.clusters.items():
-            if name not in clusters:
+            if name in taken_away and policy.cluster is Where.TRACE:
+                raise SpecError(f"trace.clusters.{column}", _nowhere_else(name))
+            if name not in clusters and name not in taken_away:
                 raise SpecError(f"trace.clusters.{column}", f"there is no cluster {quoted(name)}")
         for column, name in spec.queues.items():
             if name not in forest.places:
                 raise SpecError(f"trace.queues.{column}", f"there is no queue {quoted(name)}")
         devices = Devices(resource, spec.per_node or largest, unit)
-        return cls(spec, policy, world, forest, devices, empty_clusters(world))
+        return cls(spec, policy, world, forest, devices, empty_clusters(world), taken_away)
 
     def job(self, said: Stated) -> Job | None:
         """The job; None if its cluster is none of those of the trace that are taken. Raises `TraceError`."""
@@ -154,6 +162,8 @@ class _Maker(Struct):
             return _ANYWHERE
         name = self.spec.clusters.get(said.cluster, said.cluster)
         if name not in self._requirements:
+            if name in self.taken_away:
+                raise TraceError(said.line, _nowhere_else(name))
             if name not in {each.name for each in self.world.clusters}:
                 raise TraceError(
                     said.line,
@@ -161,6 +171,13 @@ class _Maker(Struct):
                 )
             self._requirements[name] = cluster_called(name)
         return self._requirements[name]
+
+
+def _nowhere_else(cluster: str) -> str:
+    return (
+        f"cluster {quoted(cluster)} is taken away by --without-cluster, and its jobs may go to no other: "
+        "set policy.cluster to any"
+    )
 
 
 _ANYWHERE: Final = replace(ANYWHERE, namespace=DEFAULT_NAMESPACE)

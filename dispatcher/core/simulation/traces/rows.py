@@ -88,6 +88,9 @@ def csv_rows(lines: Iterable[str], columns: Sequence[str]) -> Iterator[Row]:
             continue  # an empty line, as at the end of some published files
         if header is None:
             header = [each.strip() for each in fields]
+            doubled = next((each for each in header if header.count(each) > 1), None)
+            if doubled is not None:
+                raise TraceError(reader.line_num, f"two columns are named {quoted(doubled)}")
             missing = [each for each in columns if each not in header]
             if missing:
                 raise TraceError(reader.line_num, f"the first line has no column {', '.join(missing)}")

@@ -52,6 +52,16 @@ class Format(StrEnum):
     SWF = "swf"
 
 
+_COLUMNS: Final = ("file", "clusters", "queues", "resource", "perNode")
+KEYS: Final[Mapping[Format, tuple[str, ...]]] = {
+    Format.LIST: ("gangs",),
+    Format.PHILLY: (*_COLUMNS, "from", "until"),
+    Format.MURI: ("file", "resource", "perNode", "sort"),
+    Format.SWF: (*_COLUMNS, "sort"),
+}
+"""The keys of `trace` that have an effect with each format, beside `format`."""
+
+
 class Where(StrEnum):
     """Where the gangs of a trace may go."""
 
@@ -103,8 +113,15 @@ def read_trace(entry: Entry) -> TraceSpec:
     entry.required("Add the trace that is to be run, such as trace: {format: list, gangs: []}").check_keys(
         TRACE
     )
-    found = TraceSpec(
-        format=Format(entry.child("format").one_of(tuple(Format))),
+    format_ = Format(entry.child("format").one_of(tuple(Format)))
+    known = "format", *KEYS[format_]
+    for each in entry.children():
+        if each.value is not None and each.step not in known:
+            each.fail(f"has no effect with format {format_}; known are {', '.join(known)}")
+    if format_ is not Format.LIST:
+        entry.child("file").name()
+    return TraceSpec(
+        format=format_,
         file=entry.child("file").text(),
         since=_time(entry.child("from")),
         until=_time(entry.child("until")),
@@ -114,13 +131,6 @@ def read_trace(entry: Entry) -> TraceSpec:
         per_node=entry.child("perNode").integer(0, least=1),
         is_to_sort=entry.child("sort").flag(),
     )
-    if found.format is Format.LIST and found.file:
-        entry.child("file").fail("is unknown here: a list is in this document, as gangs")
-    if found.format is not Format.LIST:
-        entry.child("file").name()
-        if entry.child("gangs").value is not None:
-            entry.child("gangs").fail("is unknown here: the trace is in a file")
-    return found
 
 
 def read_policy(entry: Entry, default_name: str) -> Policy:

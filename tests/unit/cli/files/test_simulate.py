@@ -15,7 +15,7 @@ import yaml
 from dispatcher.cli.files.simulate import EXAMPLE, run_all
 from dispatcher.core.simulation.run_file import read_run
 from dispatcher.core.simulation.simulation import Simulation
-from dispatcher.core.simulation.traces.spec import POLICY, TRACE
+from dispatcher.core.simulation.traces.spec import KEYS, POLICY, TRACE, Format
 from tests.commands import Ran, Run, runner
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "simulations"
@@ -63,6 +63,14 @@ def test_page_names_every_key() -> None:
         assert re.search(rf"^\| .*`{key}`.* \|", PAGE, re.MULTILINE), key
 
 
+def test_page_names_the_formats_of_every_key_of_a_trace() -> None:
+    told: dict[str, set[str]] = {each: set() for each in KEYS}
+    for keys, formats in re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| ((?:`\w+`(?:, )?)+) \|", PAGE, re.MULTILINE):
+        for format_ in re.findall(r"`(\w+)`", formats):
+            told[Format(format_)].update(re.findall(r"`(\w+)`", keys))
+    assert told == {format_: set(keys) for format_, keys in KEYS.items()}
+
+
 async def test_changes_of_the_command_line_count(simulate: Run) -> None:
     ran = await simulate("-", "-o", "json", "--if", "nodes+2:like=node-0", stdin=EXAMPLE_TEXT)
     assert json.loads(ran.out)["runs"][0]["wait"]["mean"] == 0.0
@@ -76,6 +84,34 @@ async def test_quota_of_the_command_line_counts(simulate: Run) -> None:
     before = json.loads((await simulate(file, "-o", "json")).out)
     after = json.loads((await simulate(file, "--quota", quota, "-o", "json")).out)
     assert [each["runs"][0]["preemptions"] for each in (before, after)] == [1, 0]
+
+
+async def test_gangs_of_a_cluster_that_is_taken_away_go_to_the_others_if_they_may(simulate: Run) -> None:
+    hub = json.loads((await simulate(str(GOLDEN / "hub.yaml"), "--without-cluster", "b", "-o", "json")).out)
+    assert [(each["gangs"], each["left"]) for each in hub["runs"]] == [(5, 0)]
+
+
+@pytest.mark.parametrize(
+    ("clusters", "place"),
+    [
+        pytest.param("clusters: {vision: a, speech: b}", "separate.yaml: trace.clusters.speech", id="mapped"),
+        pytest.param("", "philly.csv: line 5", id="named-by-the-trace"),
+    ],
+)
+async def test_gangs_of_a_cluster_that_is_taken_away_are_refused_if_they_may_go_to_no_other(
+    simulate: Run, tmp_path: Path, clusters: str, place: str
+) -> None:
+    written = (GOLDEN / "separate.yaml").read_text(encoding="utf-8")
+    rows = (GOLDEN / "philly.csv").read_text(encoding="utf-8")
+    if not clusters:
+        written = written.replace("  clusters: {vision: a, speech: b}\n", "")
+        rows = rows.replace("vision", "a").replace("speech", "b").replace("elsewhere", "a")
+    (tmp_path / "separate.yaml").write_text(written)
+    (tmp_path / "philly.csv").write_text(rows)
+    ran = await simulate(str(tmp_path / "separate.yaml"), "--without-cluster", "b")
+    problem = 'cluster "b" is taken away by --without-cluster, and its jobs may go to no other'
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == f"dispatcher: {tmp_path}/{place}: {problem}: set policy.cluster to any\n"
 
 
 @pytest.mark.parametrize(

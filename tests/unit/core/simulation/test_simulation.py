@@ -126,7 +126,7 @@ def test_same_file_gives_the_same_answer() -> None:
         ({"trace": {"format": "swf"}}, "trace.file: is required"),
         (
             {"trace": {"format": "list", "file": "a"}},
-            "trace.file: is unknown here: a list is in this document",
+            "trace.file: has no effect with format list; known are format, gangs",
         ),
         ({"policy": {"queuing": "x"}}, "policy.queuing: is unknown here; known are name,"),
         ({"policy": {"removalSeconds": 0}}, "policy.removalSeconds: must be more than 0"),

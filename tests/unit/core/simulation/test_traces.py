@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from dispatcher.api.document import Entry
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.simulation.job import Job
 from dispatcher.core.simulation.run_file import read_run
 from dispatcher.core.simulation.traces.rows import TraceError
+from dispatcher.core.simulation.traces.spec import KEYS, Format, read_trace
 from tests.unit.core.simulation.runs import cluster
 
 HEADER = "timestamp,duration,num_gpus,gpu_time,cluster\n"
@@ -86,6 +88,8 @@ def test_policy_says_what_is_known_of_run_times(limits: str, limit: int) -> None
     ("text", "format_", "problem"),
     [
         ("", "philly", "line 1: the file is empty"),
+        (f"{HEADER.strip()}, duration\n", "philly", 'line 1: two columns are named "duration"'),
+        ("\na,a\n", "muri", 'line 2: two columns are named "a"'),
         ("a,b\n", "philly", "line 1: the first line has no column timestamp, duration, num_gpus, cluster"),
         (
             f"{HEADER}2017-10-01,5,1\n",
@@ -131,6 +135,46 @@ def test_wrong_line_is_named(text: str, format_: str, problem: str) -> None:
 def test_unsorted_file_is_sorted_if_the_trace_says_so() -> None:
     found = jobs(f"{MURI}0,1,5000,1\n1,1,4000,1\n", "muri", sort=True)
     assert [each.line for each in found] == [3, 2]
+
+
+VALUES: dict[str, Any] = {
+    "file": "trace",
+    "from": "2017-10-01",
+    "until": "2017-10-02",
+    "clusters": {"vc": "a"},
+    "queues": {"vc": "q"},
+    "resource": "cpu",
+    "perNode": 4,
+    "sort": True,
+    "gangs": [],
+}
+WITHOUT_EFFECT = [
+    ("list", ("file", "from", "until", "clusters", "queues", "resource", "perNode", "sort")),
+    ("philly", ("sort", "gangs")),
+    ("muri", ("from", "until", "clusters", "queues", "gangs")),
+    ("swf", ("from", "until", "gangs")),
+]
+
+
+def refusal_of(trace: dict[str, Any]) -> str:
+    """Why a key `trace` is refused; empty if it is not."""
+    try:
+        read_trace(Entry(trace, "trace"))
+    except SpecError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(("format_", "without"), WITHOUT_EFFECT, ids=lambda each: str(each))
+def test_key_without_an_effect_with_the_format_is_refused_by_its_name(
+    format_: str, without: tuple[str, ...]
+) -> None:
+    right = {"format": format_, **({} if format_ == "list" else {"file": "trace"})}
+    refusals = {key: refusal_of({**right, key: value}) for key, value in VALUES.items()}
+    known = ", ".join(("format", *KEYS[Format(format_)]))
+    assert {key: problem for key, problem in refusals.items() if problem} == {
+        key: f"trace.{key}: has no effect with format {format_}; known are {known}" for key in without
+    }
 
 
 @pytest.mark.parametrize(
