@@ -32,6 +32,9 @@ MOST_IDLE: Final = 1000
 """Cycles without a dispatch, when nothing else is left to happen, after which no gang can start any more."""
 
 
+_PREEMPTED: Final = frozenset({Phase.REQUEUEING, Phase.QUEUED})
+
+
 class _End(NamedTuple):
     """The end of a run: `attempt` says of which, because a preempted gang runs again."""
 
@@ -159,7 +162,7 @@ class Simulation:
         while self._ends and self._ends[0].at <= now:
             end = heapq.heappop(self._ends)
             record = self._hub.get(end.uid)
-            if record is None or record.phase is Phase.REQUEUEING or record.attempts != end.attempt:
+            if record is None or record.phase in _PREEMPTED or record.attempts != end.attempt:
                 continue  # it was preempted, and runs again from the beginning
             self._hub.end(end.uid)
             self._measures.leave(record)

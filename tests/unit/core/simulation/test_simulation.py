@@ -72,6 +72,22 @@ def test_preempted_gang_begins_anew_and_its_work_is_lost() -> None:
     assert found.makespan == 6030.0
 
 
+def test_preempted_gang_that_is_queued_when_its_first_run_would_have_ended_runs_from_the_beginning() -> None:
+    queues = [
+        {"name": "root"},
+        {
+            "name": "owner",
+            "parent": "root",
+            "resources": {GPU: {"nominalQuota": 8}},
+            "preemption": {"reclaim": "Any"},
+        },
+        {"name": "guest", "parent": "root", "resources": {GPU: {"nominalQuota": 0, "borrowingLimit": 8}}},
+    ]
+    gangs = gang("g", 0, 3600, queue="guest"), gang("o", 1800, 6000, queue="owner")
+    found = run(document(*gangs, queues=queues, policy={"removalSeconds": 30}))
+    assert (found.preemptions, found.all.left, found.makespan) == (1, 0, 1830 + 6000 + 3600)
+
+
 def test_quota_bounds_a_queue() -> None:
     queues = [{"name": "half", "resources": {GPU: {"nominalQuota": 4}}}]
     gangs = [gang(name, 0, 100, 4, queue="half") for name in ("a", "b")]
