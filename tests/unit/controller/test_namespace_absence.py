@@ -16,7 +16,7 @@ import pytest
 
 from dispatcher.api.names import DISPATCH_ENABLED, DISPATCH_LABEL, MAX_PRIORITY, QUEUE_LABEL
 from dispatcher.controller.intake.limits import PATH, Namespaces
-from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster import WatchedCluster
 from dispatcher.core.intake.namespace_bounds import Ceiling
 from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
 from dispatcher.kube.client import ClusterClient
@@ -105,17 +105,17 @@ async def test_ceilings_and_labels_of_the_hub_outlast_a_list_that_cannot_be_read
         assert (namespaces.ceiling_of("team"), namespaces.labels_of("team")) == (Ceiling(5), LABELS)
 
 
-def member(server: FakeApiServer, client: ClusterClient, *replies: Reply) -> Cluster:
+def member(server: FakeApiServer, client: ClusterClient, *replies: Reply) -> WatchedCluster:
     """A member without nodes and pods, whose lists and watches of namespaces are answered so."""
     for plural in ("nodes", "pods"):
         server.on("GET", f"/api/v1/{plural}", page(), never)
     server.on("GET", PATH, *replies)
-    return Cluster(
+    return WatchedCluster(
         "east", client, CapacityLedger(), on_capacity=lambda: None, on_pods=lambda _appwrapper: None
     )
 
 
-def refused_by(cluster: Cluster) -> Callable[[], tuple[frozenset[str], frozenset[str]]]:
+def refused_by(cluster: WatchedCluster) -> Callable[[], tuple[frozenset[str], frozenset[str]]]:
     """The namespaces that are missing, and those that are closed, if a gang of `team` asks."""
     return lambda: (cluster.missing_namespaces(TEAM), cluster.closed_namespaces(TEAM))
 
