@@ -18,7 +18,7 @@ from dispatcher.core.model.gangs.pods import Pod, PodPhase
 from dispatcher.core.model.records.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.queue import QueueingStrategy
-from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger
+from dispatcher.core.scheduling.capacity.capacity_ledger import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cycle.outcome_changes import change_of
 from dispatcher.core.scheduling.cycle.outcomes import Placed
 from dispatcher.core.scheduling.fit.backfill_reservation import Bounds
@@ -37,7 +37,7 @@ def cpus(number: float) -> Resources:
 
 def make_cluster(nodes: int, cpu: float, daemons: float = 0.0, foreign: float = 0.0) -> CapacityLedger:
     """So many equal nodes; on each a pod of a DaemonSet, and one of somebody else that may end some day."""
-    ledger = CapacityLedger()
+    ledger = CapacityLedger(FitMode.AGGREGATE)
     for number in range(nodes):
         name = f"n{number}"
         ledger.set_node(Node(name, cpus(cpu)))
