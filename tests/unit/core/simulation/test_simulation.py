@@ -10,6 +10,18 @@ from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.simulation.measures import Part, Waits
 from tests.unit.core.simulation.runs import GPU, cluster, document, gang, run, simulation_of
 
+OWNER_AND_GUEST = [
+    {"name": "root"},
+    {
+        "name": "owner",
+        "parent": "root",
+        "resources": {GPU: {"nominalQuota": 8}},
+        "preemption": {"reclaim": "Any"},
+    },
+    {"name": "guest", "parent": "root", "resources": {GPU: {"nominalQuota": 0, "borrowingLimit": 8}}},
+]
+"""The guest borrows all that the owner has, and the owner takes it back."""
+
 
 def waits(*seconds: float) -> Waits:
     """The waits of gangs."""
@@ -53,18 +65,8 @@ def test_gang_goes_to_any_cluster_or_to_that_of_the_trace() -> None:
 
 
 def test_preempted_gang_begins_anew_and_its_work_is_lost() -> None:
-    queues = [
-        {"name": "root"},
-        {
-            "name": "owner",
-            "parent": "root",
-            "resources": {GPU: {"nominalQuota": 8}},
-            "preemption": {"reclaim": "Any"},
-        },
-        {"name": "guest", "parent": "root", "resources": {GPU: {"nominalQuota": 0, "borrowingLimit": 8}}},
-    ]
     gangs = gang("g", 0, 3600, queue="guest"), gang("o", 1800, 600, queue="owner")
-    found = run(document(*gangs, queues=queues, policy={"removalSeconds": 30}))
+    found = run(document(*gangs, queues=OWNER_AND_GUEST, policy={"removalSeconds": 30}))
     assert (found.preemptions, found.gpu_hours_lost) == (1, 4.0)
     assert found.by_queue["owner"].wait == waits(30)
     # The guest leaves at 1830 s, when the owner starts; it runs again from 2430 s to 6030 s.
@@ -73,18 +75,8 @@ def test_preempted_gang_begins_anew_and_its_work_is_lost() -> None:
 
 
 def test_preempted_gang_that_is_queued_when_its_first_run_would_have_ended_runs_from_the_beginning() -> None:
-    queues = [
-        {"name": "root"},
-        {
-            "name": "owner",
-            "parent": "root",
-            "resources": {GPU: {"nominalQuota": 8}},
-            "preemption": {"reclaim": "Any"},
-        },
-        {"name": "guest", "parent": "root", "resources": {GPU: {"nominalQuota": 0, "borrowingLimit": 8}}},
-    ]
     gangs = gang("g", 0, 3600, queue="guest"), gang("o", 1800, 6000, queue="owner")
-    found = run(document(*gangs, queues=queues, policy={"removalSeconds": 30}))
+    found = run(document(*gangs, queues=OWNER_AND_GUEST, policy={"removalSeconds": 30}))
     assert (found.preemptions, found.all.left, found.makespan) == (1, 0, 1830 + 6000 + 3600)
 
 
