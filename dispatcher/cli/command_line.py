@@ -132,7 +132,7 @@ def is_given(command: click.Context, name: str) -> bool:
 
 
 Check = Callable[[click.Context, click.Parameter, Any], Any]
-"""What click calls with the value of a parameter; it returns the value, or raises `BadParameter`."""
+"""A callback of a parameter: click calls it with the value; the callback returns the value or raises `BadParameter`."""
 
 
 def noting_password(check: Check | None = None) -> Check:

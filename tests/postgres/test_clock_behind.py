@@ -1,4 +1,4 @@
-"""Reports about an AppWrapper whose later leader has a clock behind that of the former: many events have one time."""
+"""Reports about an AppWrapper after the clock of a new leader was behind: many of its events have one time."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def _clients(hub: Hub, clusters: Iterable[str]) -> dict[str, UserClient]:
 def _defaults(
     clients: Mapping[str, UserClient], classes: Mapping[Place, Iterable[str]]
 ) -> dict[Place, PodDefaults]:
-    """What clusters add to the pods of gangs that hold capacity there; what cannot be read is named on stderr.
+    """The defaults that clusters add to the pods of gangs; stderr names each default that cannot be read.
 
     `classes` are the RuntimeClasses that the gangs of a place name. One read for each cluster and namespace, and one
     for each RuntimeClass there. A cluster without a client adds nothing: its pods are missing, too.

@@ -45,7 +45,7 @@ _HELD: Final = frozenset({Phase.SUSPENDED, Phase.SUSPENDING})
 
 
 class Outcome(StrEnum):
-    """What a decision means for the submission."""
+    """The state of a submitted AppWrapper after its first decision."""
 
     DISPATCHED = "dispatched"
     """The gang is or was dispatched."""

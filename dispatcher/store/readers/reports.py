@@ -340,8 +340,8 @@ _STATES: Final = (
     "SELECT state, sum(seconds) AS seconds FROM history.state_intervals WHERE uid = %(uid)s "
     "GROUP BY state ORDER BY min(entered_at), state"
 )
-# By the rule of `history.state_intervals`. That view has no ids of events, and several may have one time: a leader
-# whose clock is behind the former leader's gives each event the time of the one before.
+# By the rule of `history.state_intervals`. That view has no ids of events, and several events may have one time: if the
+# clock of a new leader is behind that of the former leader, the new leader repeats the time of the last event.
 _SECONDS_IN_STATE: Final = (
     "CASE WHEN from_phase IS DISTINCT FROM to_phase AND to_phase <> 'Deleted' THEN CAST(greatest(extract(epoch FROM "
     "coalesce(lead(timeline.at) OVER changes, statement_timestamp()) - timeline.at), 0) AS double precision) END"

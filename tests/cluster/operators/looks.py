@@ -35,8 +35,8 @@ async def until_pods(world: World, count: int, what: str) -> None:
 async def until_no_pods(world: World, what: str) -> None:
     """Return once no pod is there, also none on its way out.
 
-    A pod that is stopped is Failed just before it goes, and an operator whose object is resumed meanwhile counts it as
-    a failure of the resumed one.
+    A stopped pod becomes Failed just before it goes. If its object is resumed before that, the operator takes the pod
+    for a failed one of the resumed object.
     """
 
     async def none_is_left() -> bool:

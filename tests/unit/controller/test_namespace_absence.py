@@ -106,7 +106,7 @@ async def test_ceilings_and_labels_of_the_hub_outlast_a_list_that_cannot_be_read
 
 
 def member(server: FakeApiServer, client: ClusterClient, *replies: Reply) -> WatchedCluster:
-    """A member without nodes and pods, whose lists and watches of namespaces are answered so."""
+    """A member without nodes and pods; its API server answers lists and watches of namespaces with these replies."""
     for plural in ("nodes", "pods"):
         server.on("GET", f"/api/v1/{plural}", page(), never)
     server.on("GET", PATH, *replies)

@@ -1,8 +1,9 @@
 """Which nodes of one cluster are of the pools that may grow, and which potential nodes there are beside them.
 
 `NodeLedger` gives a potential node (`core.model.clusters.potential`) a row like that of a node, and places of gangs on
-trust. This module says which potential nodes there are to be: as many as the pool may still get. It is told of all
-nodes, and knows neither rows nor places. A potential node without places disappears before one with places.
+trust. `PotentialPools` adds and removes potential nodes, so that a pool has as many as it may still grow by. The ledger
+tells it of all nodes; it knows neither rows nor places. A potential node without places disappears before one with
+places.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ class PotentialPools:
         }
 
     def set_node(self, node: Node, known: Node | None) -> bool:
-        """Note of which pools a node is, and whether that is news to them; `known` is its last state.
+        """Add a node to the pools that it belongs to, or replace its last state, `known`; true if a pool has changed.
 
-        A node that comes, or becomes usable, may take the places held for it.
+        A node that comes, or becomes usable, may take the places that are held for it.
         """
         is_news = False
         for each in self._pools.values():
@@ -88,9 +89,9 @@ class PotentialPools:
     def shrink(self, node_of: Callable[[str], Node], has_places: Callable[[str], bool]) -> list[str]:
         """Remove the potential nodes for which nodes came, and return their names; both functions take a name.
 
-        Those with places are removed only if the pool has no others. A node takes no place while it is not usable, or
-        while it has a taint that the pool lacks, as a node that is still set up may have. A place that is held for it
-        stays where it is.
+        Potential nodes with places are removed only if the pool has no others. A node that is not usable takes no
+        place, and neither does a node with a taint that the pool lacks, as a node that is still set up may have. A
+        place that is held for such a node stays where it is.
         """
         removed: list[str] = []
         for each in self._pools.values():

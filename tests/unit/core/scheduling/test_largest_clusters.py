@@ -47,7 +47,7 @@ def gang_of(sets: Iterable[PodSet]) -> Gang:
 
 
 def each_of(sets: int, pods: int, cpu: int, **rules: object) -> Gang:
-    """So many pod sets of so many pods with these rules, whose requests all differ."""
+    """A gang of `sets` pod sets of `pods` pods each, with these rules; each set requests another amount of cpu."""
     return gang_of(
         PodSet(pods, Resources({"cpu": cpu + number}), path=f"{number}", **rules)  # type: ignore[arg-type]
         for number in range(sets)
