@@ -39,7 +39,9 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
     def read(name: str, *arguments: str, is_completed: bool = False) -> str:
         with suppress(click.UsageError):  # of a command that needs more arguments
-            COMMANDS[name].make_context(name, [*arguments], resilient_parsing=is_completed)
+            # A command keeps the names of its help option, which are those of the program, from its first context on.
+            program = click.Context(dispatcher_program, **dispatcher_program.context_settings)
+            COMMANDS[name].make_context(name, [*arguments], program, resilient_parsing=is_completed)
         return " ".join(capsys.readouterr().err.split())
 
     return read
